@@ -8,17 +8,20 @@
 //!
 //! Invariants
 //! - Subscribed before attached: a turn that ends in between is in the log, or wakes the pump.
+//! - None is attached while this replica may have lost its lease.
 //! - The socket is always read: tool results, cancels and pongs never wait behind user messages.
 //! - Everything this task does is conditional on its epoch (G6): once the session actor has closed
 //!   the attachment, this task only sends the close frame.
 //! - A surface that does not read is disconnected after the write timeout. Nothing is lost, because
 //!   its cursor moves only when it confirms (G12).
 
+mod arrive;
 mod authenticate;
 mod backlog;
 mod confirm;
 mod held;
 mod inputs;
+mod moved;
 mod notices;
 mod pump;
 mod rights;
@@ -33,22 +36,19 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use bowline_net::Peer;
 use bowline_net::backoff::{Backoff, Retry};
-use bowline_sbp::access::Action;
 use bowline_sbp::delivery::{Delivery, Mode};
 use bowline_sbp::error::{Close, Code, Failure};
-use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached};
+use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::keepalive::{Keepalive, KeepaliveConfig, Verdict};
-use bowline_sbp::session::{Attach, Command};
-use bowline_sbp::{SBP_LEVEL, SBP_VERSION, SBP_VERSION_0_9};
-use bowline_store::Arrival;
+use bowline_sbp::session::Command;
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use self::authenticate::{Authenticated, REVOKED, authenticate, forbidden, not_found};
+use self::arrive::{Arrived, arrive};
+use self::authenticate::{REVOKED, forbidden};
 use self::backlog::Backlog;
 use self::confirm::Confirming;
 use self::inputs::{Answered, Inputs};
@@ -57,7 +57,7 @@ use self::rights::Rights;
 use crate::auth::Credentials;
 use crate::clock;
 use crate::http::{ApiError, App};
-use crate::session::{Attachment, Live, Reporter, SessionHandle, TextBuffer};
+use crate::session::{Live, Reporter, SessionHandle, TextBuffer};
 use crate::socket::{READ_BUFFER, Received, Socket, SocketEnd, WRITE_BATCH};
 use crate::translate::{self, PassEnd, Translator};
 
@@ -91,6 +91,13 @@ pub(crate) async fn upgrade(
         && let Err(denied) = app.engine.access.is_open_to(&credentials)
     {
         return ApiError::from(denied).into_response();
+    }
+    // Refused here, so that a load balancer may choose another replica.
+    if !app.sessions.gate.is_open() {
+        let message = "the lease of this replica cannot be renewed; another one serves surfaces";
+        let retry_after = Some(1);
+        return ApiError::from(Failure { retry_after, ..Failure::new(Code::NotNow, message) })
+            .into_response();
     }
     let largest = app.engine.limits.surface_message;
     let tracker = app.surfaces.clone();
@@ -140,120 +147,6 @@ async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credential
     metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
     reporter.gone();
     Box::pin(socket.end(end)).await;
-}
-
-/// A surface that is attached and was sent `SESSION_ATTACHED`.
-struct Arrived {
-    handle: SessionHandle,
-    attachment: Attachment,
-    joined: bool,
-    explicit_ack: bool,
-    reads_0_9: bool,
-    pending: u64,
-    backlog: Option<Backlog>,
-    translator: Option<Box<Translator>>,
-    rights: Box<Rights>,
-    keys: watch::Receiver<u64>,
-}
-
-/// Authenticates and attaches the surface, then sends `SESSION_ATTACHED`.
-async fn arrive(
-    app: &Arc<App>,
-    socket: &mut Socket,
-    path: String,
-    credentials: Credentials,
-) -> Result<Box<Arrived>, SocketEnd> {
-    // Before it is looked at, so that no later revocation is missed.
-    let keys = app.engine.users.watch();
-    let Authenticated { arrival, frame, device, rights } =
-        authenticate(app, socket, &path, &credentials).await?;
-    let session_id = arrival.session.id;
-    let handle = app.sessions.handle(session_id);
-    let store = &app.engine.store;
-    // The backlog is read while the attachment is committed.
-    let backlog = (arrival.pending > 0)
-        .then(|| Backlog::after(Arc::clone(store), session_id, arrival.cursor, frame.join));
-    // The agent acts for the session's user, so only on devices of theirs.
-    let tools = frame.surface.mcp_tools.iter().filter(|_| rights.is_own());
-    let tools = tools.filter(|tool| app.engine.tools.allows(&tool.name));
-    let attach = Attach {
-        socket: Uuid::new_v4(),
-        edge: app.sessions.me(),
-        surface: frame.surface.clone(),
-        tools: tools.cloned().collect(),
-        device,
-        join: frame.join,
-        take_over: frame.take_over,
-        guest: !rights.is_own(),
-        approver: (frame.approves && rights.may(Action::Decide)).then(|| rights.identity.user()),
-    };
-    let registered = attach.tools.iter().map(|tool| tool.name.clone()).collect();
-    let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
-    let pending = pending(app, &arrival, &attachment).await.map_err(|_| {
-        attachment.reporter().gone();
-        SocketEnd::Bare(Close::TryAgain)
-    })?;
-    let context = &attachment.attached.context;
-    let translator = app.translation.translator(&arrival.session.agent_id, context);
-    let hello = ServerFrame::SessionAttached(SessionAttached {
-        session_id,
-        surface_id: context.surface_id.clone(),
-        device_type: frame.surface.device_type.as_str().to_owned(),
-        queued_turns: pending,
-        tether_turns_pending: pending,
-        mcp_tools_registered: registered,
-        sbp_version: match frame.sbp_version.as_deref() {
-            Some(SBP_VERSION_0_9) => SBP_VERSION_0_9.into(),
-            Some(_) => SBP_VERSION.into(),
-            None => app.wire_version.as_str().into(),
-        },
-        sbp_level: SBP_LEVEL.into(),
-    });
-    if let Err(end) = socket.send(&hello).await {
-        attachment.reporter().gone();
-        return Err(end);
-    }
-    Ok(Box::new(Arrived {
-        handle,
-        attachment,
-        joined: frame.join,
-        explicit_ack: frame.explicit_ack,
-        reads_0_9: frame.reads_0_9(),
-        pending,
-        backlog,
-        translator,
-        rights,
-        keys,
-    }))
-}
-
-/// The number of turns pending for the surface. The count from before the attach is used if the
-/// cursor and the log are unchanged since.
-async fn pending(
-    app: &App,
-    arrival: &Arrival,
-    attachment: &Attachment,
-) -> bowline_store::Result<u64> {
-    let attached = &attachment.attached;
-    if (arrival.cursor, arrival.session.last_seq) == (attached.cursor, attached.head) {
-        return Ok(arrival.pending);
-    }
-    let device = attached.context.surface_id.clone();
-    let now = app.engine.store.arrival(arrival.session.id, device).await?;
-    Ok(now.map_or(0, |now| now.pending))
-}
-
-/// The close frame for a refused attach.
-fn refused(failure: &Failure, path: &str) -> SocketEnd {
-    match failure.code {
-        Code::SessionNotFound => not_found(path),
-        Code::Forbidden => forbidden(REVOKED),
-        Code::RateLimited => {
-            let detail = failure.message.clone();
-            SocketEnd::with(ServerFrame::ProtocolError { detail }, Close::TryAgain)
-        }
-        _ => SocketEnd::Bare(Close::TryAgain),
-    }
 }
 
 /// Sends a surface's approval decisions and cancels to the session actor, in order. Each is retried
@@ -330,6 +223,8 @@ struct SurfaceTask<'a> {
     delivery: Delivery,
     /// The log has been read up to here.
     read: u64,
+    /// Pings that came while missed turns were sent.
+    pinged_meanwhile: u32,
     /// Pending turns, read ahead.
     backlog: Option<Backlog>,
     /// The running turn's text, and the receiver that wakes when it grows.
@@ -400,6 +295,7 @@ impl<'a> SurfaceTask<'a> {
             // With nothing pending the log need not be read up to `head`, except for the questions
             // that a joined surface is sent.
             read: if pending == 0 && !joined { attached.head } else { 0 },
+            pinged_meanwhile: 0,
             backlog,
             text: None,
             next_chunk: Instant::now(),
@@ -439,12 +335,7 @@ impl<'a> SurfaceTask<'a> {
                 () = grew(&mut self.text), if !self.chunk_waits => Ok(()),
                 () = due(chunk_due) => Ok(()),
                 answered = self.inputs.next() => self.answered(answered).await,
-                confirmed = self.confirming.next() => match confirmed {
-                    Ok(pings) => self.answer_pings(pings).await,
-                    // The cursor was not committed: after a reconnect, the turns behind it are sent
-                    // again.
-                    Err(()) => Err(SocketEnd::Bare(Close::TryAgain)),
-                },
+                confirmed = self.confirming.next() => self.confirmed(confirmed).await,
                 Some(said) = translate::next(&mut self.translator) => self.said(said).await,
                 () = tokio::time::sleep_until(deadline) => {
                     match self.keepalive.poll(Instant::now()) {
@@ -500,10 +391,9 @@ impl<'a> SurfaceTask<'a> {
         {
             return self.socket.send(&refused).await;
         }
-        match frame {
+        match *frame {
             ClientFrame::Detach => Err(SocketEnd::Bare(Close::Normal)),
-            ClientFrame::Ping if self.confirming.pinged() => self.answer_pings(1).await,
-            ClientFrame::Ping => Ok(()),
+            ClientFrame::Ping => self.pinged().await,
             ClientFrame::Ack { seq } => {
                 let reached = self.delivery.ack(seq);
                 self.confirm(reached);
@@ -530,13 +420,6 @@ impl<'a> SurfaceTask<'a> {
             // A repeated attach changes nothing (SBP-L2-16).
             ClientFrame::Attach(_) | ClientFrame::Pong | ClientFrame::Unknown => Ok(()),
         }
-    }
-
-    async fn answer_pings(&mut self, pings: u32) -> Result<(), SocketEnd> {
-        for _ in 0..pings {
-            self.socket.send(&ServerFrame::Pong {}).await?;
-        }
-        Ok(())
     }
 
     /// Cancels the running turn, and every waiting turn and message of this surface.
@@ -585,7 +468,11 @@ impl<'a> SurfaceTask<'a> {
 
     /// A message of this surface was accepted or refused.
     async fn answered(&mut self, answered: Answered) -> Result<(), SocketEnd> {
-        let Answered { frame, turn, cancelled } = answered;
+        let Answered { frame, turn, cancelled, handed_over } = answered;
+        // Its client sends it again where the session is now. To say that it failed would lose it.
+        if handed_over && let Some(end) = Box::pin(self.moved()).await {
+            return Err(end);
+        }
         if let Some(turn) = turn {
             self.asked.insert(turn);
             if cancelled {

@@ -22,6 +22,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use uuid::Uuid;
 
 use crate::clock;
 use crate::config::{Loopback, TokensConfig};
@@ -269,6 +270,17 @@ impl Access {
         token[..16].copy_from_slice(id.as_bytes());
         token[16..].copy_from_slice(&mac.finalize().into_bytes());
         format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(token))
+    }
+
+    /// The code behind an offer to pair a device. Every replica derives the same one.
+    pub(crate) fn pairing_code(&self, offer: Uuid) -> [u8; 16] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_secret)
+            .expect("HMAC takes keys of any length");
+        mac.update(b"pairing-code");
+        mac.update(offer.as_bytes());
+        let mut code = [0; 16];
+        code.copy_from_slice(&mac.finalize().into_bytes()[..16]);
+        code
     }
 
     /// The session's token, if it is one the gateway made, and valid.

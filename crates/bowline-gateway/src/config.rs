@@ -19,6 +19,7 @@ use crate::limits::Limits;
 mod audit;
 mod budgets;
 mod context;
+mod federation;
 pub mod mcp;
 mod tokens;
 mod tools;
@@ -27,6 +28,7 @@ mod translate;
 pub use self::audit::AuditConfig;
 pub use self::budgets::{BudgetsConfig, DefaultLimits};
 pub use self::context::{ContextConfig, ContextPolicy};
+pub use self::federation::{BadFederation, FederationConfig, PeerConfig, TrackerPeerConfig};
 pub use self::mcp::Mcp;
 pub use self::tokens::{SecretsConfig, TokensConfig};
 pub use self::tools::{ApprovalsMode, Policy, Timeout, ToolRule, ToolUse, ToolsConfig};
@@ -84,11 +86,15 @@ pub struct Config {
     pub context: ContextConfig,
     pub budgets: BudgetsConfig,
     pub audit: AuditConfig,
+    pub federation: FederationConfig,
     /// Named OpenAI-compatible servers.
     pub upstream: BTreeMap<String, Upstream>,
     /// Prices by model pattern, for `cost_usd` if the upstream reports no cost.
     pub prices: BTreeMap<String, Price>,
     pub limits: Limits,
+    /// The profile of the protocol's public test suite; see [`Config::certified`]. Loopback only.
+    #[serde(skip)]
+    pub certify: bool,
 }
 
 impl Default for Config {
@@ -115,14 +121,30 @@ impl Default for Config {
             context: ContextConfig::default(),
             budgets: BudgetsConfig::default(),
             audit: AuditConfig::default(),
+            federation: FederationConfig::default(),
             upstream: BTreeMap::new(),
             prices: BTreeMap::new(),
             limits: Limits::default(),
+            certify: false,
         }
     }
 }
 
 impl Config {
+    /// The settings as the protocol's public test suite needs them: wire 0.9, a session for every call,
+    /// all tools that a surface declares, and the suite's test endpoint. No setting of its own: it
+    /// belongs to a run, not to a configuration.
+    #[must_use]
+    pub fn certified(mut self) -> Self {
+        self.certify = true;
+        self.wire_version = WireVersion::V0_9;
+        self.sessions.mode = SessionMode::Always;
+        self.tools.surface = vec!["*".into()];
+        self.tools.policy = BTreeMap::from([("*".into(), Policy::Allow)]);
+        self.tools.rules.clear();
+        self
+    }
+
     /// Where the gateway listens, and what is between it and its clients.
     pub(crate) fn door(&self) -> DoorConfig {
         let older = &self.http.trusted_proxies;

@@ -95,8 +95,8 @@ impl Devices {
     }
 
     /// The codes that wait, and until when.
-    pub fn pending(&self) -> Vec<([u8; 16], Timestamp)> {
-        self.engine.pairing.waiting()
+    pub async fn pending(&self) -> Result<Vec<([u8; 16], Timestamp)>, Error> {
+        self.engine.waiting_codes().await
     }
 
     /// How a code is told to people. To be set while the gateway can be reached through a relay, else no

@@ -21,10 +21,10 @@ mod tools;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_federation::OwnKeys;
 use bowline_sbp::access::CredentialKind;
 use bowline_sbp::api::SbpInfo;
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::AgentId;
 use bowline_store::{Error, Session, Store};
 use jiff::Timestamp;
@@ -42,9 +42,13 @@ pub use self::pairing::{Offer, OfferRefused, PairRefused, PairingText};
 use self::pins::Pins;
 pub(crate) use self::recall::words;
 pub(crate) use self::replicas::Followed;
-pub(crate) use self::roaming::{Handoff, Import, Keyring, Source};
+pub(crate) use self::roaming::{
+    ABANDONED, Arriving, Handoff, Import, Keyring, NotReserved, ShownForBundle, Source,
+    end_stale_actor, given_nothing,
+};
 use crate::auth::{self, Access, Denied, hash_token};
 use crate::config::{self, Config, Remember};
+use crate::federation::Federation;
 use crate::limits::Limits;
 use crate::mcp::Servers;
 use crate::model::{Models, Windows};
@@ -62,8 +66,12 @@ pub(crate) struct Engine {
     pub audit: Audit,
     pub limits: Limits,
     pub keys: Keyring,
-    /// Signs bundles.
-    pub signer: Arc<GatewayIdentity>,
+    /// Signs bundles, and roaming tokens with federation.
+    pub signer: Arc<OwnKeys>,
+    /// Whether that is in the store, where it may be replaced.
+    signer_is_stored: bool,
+    /// None if it is not enabled.
+    pub federation: Option<Arc<Federation>>,
     memory: Remember,
     pub tools: config::ToolsConfig,
     pub pins: Pins,
@@ -74,13 +82,22 @@ pub(crate) struct Engine {
     stop: CancellationToken,
 }
 
+/// In whose name the gateway signs.
+#[derive(Debug)]
+pub(crate) struct Signed {
+    pub(crate) keys: Arc<OwnKeys>,
+    /// Whether they are in the store, for all replicas.
+    pub(crate) is_stored: bool,
+    pub(crate) federation: Option<Arc<Federation>>,
+}
+
 impl Engine {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         models: Models,
         mcp: Servers,
         access: Access,
-        (keys, signer): (Keyring, GatewayIdentity),
+        (keys, signed): (Keyring, Signed),
         config: &Config,
         stop: CancellationToken,
     ) -> Self {
@@ -91,12 +108,14 @@ impl Engine {
             mcp,
             access,
             users: UserKeys::new(),
-            pairing: Pairing::new(),
+            pairing: Pairing::default(),
             budgets: Budgets::new(&config.budgets),
             audit,
             limits: config.limits.clone(),
             keys,
-            signer: Arc::new(signer),
+            signer: signed.keys,
+            signer_is_stored: signed.is_stored,
+            federation: signed.federation,
             memory: config.memory.remember,
             tools: config.tools.clone(),
             pins: Pins::default(),

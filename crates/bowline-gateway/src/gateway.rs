@@ -22,8 +22,9 @@ use crate::auth::{self, Access, BadKey};
 use crate::config::Config;
 use crate::config::mcp::BadServer;
 use crate::devices::Devices;
-use crate::engine::{Deed, Engine, Keyring};
-use crate::health::Health;
+use crate::engine::{ABANDONED, Deed, Engine, Keyring, Signed};
+use crate::federation::{Federation, FederationError};
+use crate::health::{self, Health};
 use crate::http::guard::Guard;
 use crate::http::{App, BadOrigins};
 use crate::identity::Signer;
@@ -61,8 +62,14 @@ pub enum StartError {
     Origins(#[from] BadOrigins),
     #[error("{address} can be reached from other machines, and there is no API key")]
     Exposed { address: SocketAddr },
+    #[error(
+        "with --certify anybody may change any session, and {address} can be reached from other machines"
+    )]
+    CertifyExposed { address: SocketAddr },
     #[error(transparent)]
     Door(#[from] DoorError),
+    #[error(transparent)]
+    Federation(#[from] FederationError),
     #[error(transparent)]
     Secrets(#[from] BadSecrets),
     #[error(transparent)]
@@ -138,7 +145,9 @@ impl Gateway {
         if store.users().await?.len() > 1 {
             access.close();
         }
-        let signer = signer.into().identity(&sealing, &*store).await?;
+        let signer = signer.into();
+        let is_stored = signer.is_stored();
+        let own = signer.keys(&sealing, &*store).await?;
         let keys = Keyring::load(sealing, &*store).await?;
         let models = Models::new(&config)?;
         let translation = Translation::new(&config.translate, &models)?;
@@ -148,6 +157,9 @@ impl Gateway {
         if !loopback && access.is_open() && !config.insecure {
             return Err(StartError::Exposed { address: config.listen });
         }
+        if config.certify && (!loopback || !config.door().behind_proxy.is_empty()) {
+            return Err(StartError::CertifyExposed { address: config.listen });
+        }
         let guard = Guard::new(loopback, &config.http, access.is_open())?;
         let door = Door::open(config.door(), config.limits.door()).await?;
         let (address, is_tls) = (door.address(), door.is_tls());
@@ -155,7 +167,11 @@ impl Gateway {
 
         let stop = CancellationToken::new();
         let upstreams = models.upstreams().map(|u| (u.name().to_owned(), u.address())).collect();
-        let keys = (keys, signer);
+        let listens = format!("{}://{address}", if is_tls { "https" } else { "http" });
+        let federation =
+            Federation::new(&config.federation, &listens, Arc::clone(&own), Arc::clone(&store))?;
+        let federation = federation.map(Arc::new);
+        let keys = (keys, Signed { keys: own, is_stored, federation });
         let engine =
             Engine::new(Arc::clone(&store), models, mcp, access, keys, &config, stop.clone());
         let engine = Arc::new(engine);
@@ -172,6 +188,7 @@ impl Gateway {
         };
         let me = session::ReplicaId(Uuid::new_v4());
         let health = Health::new(Some(bus.health()));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(health::log_changes(bus.health())));
         let workers: Arc<dyn Workers> = Arc::<Engine>::clone(&engine);
         let sessions =
             LiveSessions::new(me, Arc::clone(&store), workers, bounds, bus, stop.clone());
@@ -192,6 +209,19 @@ impl Gateway {
         }
         tokio::spawn(upkeep::settle(Arc::clone(&engine), stop.clone()));
         tokio::spawn(upkeep::forget_audit(Arc::clone(&store), config.audit.keep, stop.clone()));
+        // Another replica may be carrying the younger ones out, for clients that wait there.
+        let since = match store.is_shared() {
+            true => ABANDONED,
+            false => jiff::SignedDuration::ZERO,
+        };
+        engine.resume_migrations(since).await?;
+        if let Some(federation) = &engine.federation {
+            tokio::spawn(upkeep::resume_migrations(Arc::clone(&engine), stop.clone()));
+            federation.announce(&engine.store, &stop);
+            if let Some(registry) = federation.registry.clone() {
+                tokio::spawn(stop.clone().run_until_cancelled_owned(registry.upkeep()));
+            }
+        }
         engine.audit.gateway_did(None, Deed::Start, env!("CARGO_PKG_VERSION"));
         store.settle().await?;
         let uses = tokio::spawn(upkeep::keep_uses(Arc::clone(&engine), stop.clone()));
@@ -209,6 +239,7 @@ impl Gateway {
             mode: config.sessions.mode,
             default_model: config.default_model.clone(),
             wire_version: config.wire_version,
+            certify: config.certify,
             ready: AtomicBool::new(false),
             stop: stop.clone(),
             surfaces: TaskTracker::new(),

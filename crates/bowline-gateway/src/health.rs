@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bowline_bus::Health as BusHealth;
+use bowline_bus::BusHealth;
 use bowline_store::Store;
 use tokio::sync::watch;
 
@@ -63,6 +63,23 @@ impl Health {
         for part in Degraded::ALL {
             let value = if degraded.contains(&part) { 1.0 } else { 0.0 };
             metrics::gauge!("bowline_degraded", "part" => part.as_str()).set(value);
+        }
+    }
+}
+
+/// Writes into the log when the bus becomes degraded, with the reason, and when it is well again.
+pub(crate) async fn log_changes(mut bus: watch::Receiver<BusHealth>) {
+    let mut is_degraded = false;
+    loop {
+        let health = bus.borrow_and_update().clone();
+        match &health {
+            BusHealth::Degraded(why) => tracing::warn!("the bus is degraded: {why}"),
+            BusHealth::Good if is_degraded => tracing::info!("the bus is well again"),
+            BusHealth::Good => {}
+        }
+        is_degraded = health != BusHealth::Good;
+        if bus.changed().await.is_err() {
+            return;
         }
     }
 }

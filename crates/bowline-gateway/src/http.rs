@@ -6,10 +6,12 @@ pub(crate) mod audit;
 pub(crate) mod blobs;
 mod body;
 mod caller;
+pub(crate) mod certify;
 pub(crate) mod completions;
 mod cors;
 pub(crate) mod devices;
 mod error;
+pub(crate) mod federation;
 pub(crate) mod forward;
 #[doc(hidden)]
 pub mod fuzz;
@@ -25,6 +27,7 @@ mod openapi;
 pub(crate) mod ops;
 pub(crate) mod origins;
 mod passthrough;
+pub(crate) mod peers;
 mod refused_origins;
 pub(crate) mod replicas;
 mod retries;
@@ -75,6 +78,8 @@ pub(crate) struct App {
     pub(crate) mode: SessionMode,
     pub(crate) default_model: String,
     pub(crate) wire_version: WireVersion,
+    /// The profile of the protocol's public test suite.
+    pub(crate) certify: bool,
     pub(crate) ready: AtomicBool,
     /// The gateway is stopping.
     pub(crate) stop: CancellationToken,

@@ -81,6 +81,8 @@ pub struct Limits {
     /// The connection limit per address or paired device; further connections are closed at once.
     /// 127.0.0.1, ::1 and trusted proxies are exempt. 0: no limit.
     pub connections_per_address: usize,
+    /// Requests that run at once on one connection of HTTP/2; further ones are refused. 0: HTTP/1.1 only.
+    pub http2_streams: u32,
     /// How long a graceful stop waits for running turns.
     #[serde(with = "duration")]
     pub drain: Duration,
@@ -103,6 +105,7 @@ impl Limits {
             keep_alive: self.keep_alive,
             half_closed: self.half_closed,
             write_timeout: self.write_timeout,
+            http2_streams: self.http2_streams,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Default for Limits {
             prompt_images: 48 << 20,
             connections: 20_000,
             connections_per_address: 1024,
+            http2_streams: 100,
             drain: Duration::from_secs(25),
             retry_window: Duration::from_secs(600),
             key_memory: Duration::from_secs(24 * 3600),

@@ -13,9 +13,9 @@ use bowline_net::Peer;
 use crate::config::STATEFUL_PATHS;
 use crate::http::guard::{Guard, guard};
 use crate::http::{
-    App, approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
-    replicas, roaming, search, session_token, sessions, shares, spec, stateful, surfaces, usage,
-    user_keys, users,
+    App, approvals, audit, blobs, certify, completions, devices, federation, forward, import, mcp,
+    memory, models, ops, peers, replicas, roaming, search, session_token, sessions, shares, spec,
+    stateful, surfaces, usage, user_keys, users,
 };
 use crate::{attach, meters};
 
@@ -51,6 +51,12 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
             .route(&format!("{base}/search"), get(search::search))
             .nest(&format!("{base}/{{id}}"), one_session.clone());
     }
+    if app.certify {
+        router = router.route(certify::TETHER, post(certify::tether));
+    }
+    if let Some(registry) = app.engine.federation.as_ref().and_then(|one| one.registry.as_ref()) {
+        router = router.merge(registry.routes());
+    }
     // Without TRACE: a server that echoes the request would show its key.
     let stateful = get(stateful::pass)
         .post(stateful::pass)
@@ -70,6 +76,13 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/agents/{agent_id}/memory/{memory_id}", delete(memory::forget))
         .route("/v1/sbp/token/{token}", get(roaming::inspect))
         .route("/v1/sbp/identity", get(roaming::identity))
+        .route("/.well-known/sbp", get(federation::manifest))
+        .route("/v1/sbp/bundles/{cid}", get(federation::bundle))
+        .route("/v1/sbp/federation/attach", post(federation::attach))
+        .route("/v1/sbp/federation/reservations", post(federation::reserve))
+        .route("/v1/sbp/federation/reservations/{id}", delete(federation::release))
+        .route("/v1/sbp/federation/reservations/{id}/confirm", post(federation::confirm))
+        .route("/v1/sbp/federation/lineage/{id}", get(federation::lineage))
         .route("/v1/sbp/keys/rotate", post(roaming::rotate))
         .route("/v1/users", get(users::list).post(users::add))
         .route("/v1/users/{name}", patch(users::patch))
@@ -79,6 +92,10 @@ pub(crate) fn router(app: Arc<App>, checks: Guard) -> Router {
         .route("/v1/devices/pairing", post(devices::offer))
         .route("/v1/devices/{id}", delete(devices::revoke))
         .route("/v1/replicas", get(replicas::list))
+        .route("/v1/peers", get(peers::list))
+        .route("/v1/peers/{id}", delete(peers::forget))
+        .route("/v1/peers/{id}/check", post(peers::check))
+        .route("/v1/peers/{id}/approve", post(peers::approve))
         .route("/v1/usage", get(usage::show))
         .route("/v1/audit", get(audit::show))
         .route("/v1/mcp/servers", get(mcp::servers))

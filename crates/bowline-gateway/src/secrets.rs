@@ -35,6 +35,10 @@ const CHECK: &str = "master-check";
 /// The master secret itself, unsealed, of an installation without a file or command for it. Empty once there
 /// is one.
 const MASTER: &str = "master-secret";
+/// What the gateway's identity is made of, where replicas share it.
+pub(crate) const IDENTITY: &str = "gateway-identity";
+/// The statements of the identities before it: public, and so in plain text. Not there before the first one.
+pub(crate) const PREVIOUS: &str = "gateway-identity-previous";
 /// The first byte of a sealed secret.
 const FORMAT: u8 = 1;
 
@@ -71,8 +75,9 @@ impl BadSecrets {
         match self {
             Self::File(error) => error.hint(),
             Self::Unset => {
-                "set secrets.file to the file that they were sealed with: of a database that was copied \
-                 from a data folder, its secrets.key; or start once with --new-secrets"
+                "set secrets.file to the file that they were sealed with: that of the other replicas, or, \
+                 of a database that was copied from a data folder, its secrets.key; or start once with \
+                 --new-secrets"
                     .into()
             }
             Self::Missing(_) | Self::Other(_) => {
@@ -111,6 +116,7 @@ impl Sealing {
             .all_secrets()
             .await?
             .into_iter()
+            .filter(|secret| secret.name != PREVIOUS)
             .partition(|secret| secret.name == MASTER && !secret.is_signing_key);
         let in_store = in_store.into_iter().next().map(|secret| secret.bytes);
         let any_sealed = stored.iter().any(|secret| is_sealed(&secret.bytes));
@@ -145,7 +151,13 @@ impl Sealing {
             let name = sealed_as(&secret);
             let opened = sealing.open(name, &secret.bytes);
             let opened = match opened.or_else(|| earlier.open(name, &secret.bytes)) {
-                None if config.renew => crate::auth::random(),
+                None if config.renew => {
+                    if secret.name == IDENTITY {
+                        // What older keys say leads to the one that is lost.
+                        changed.push(plain(PREVIOUS, Vec::new()));
+                    }
+                    crate::auth::random()
+                }
                 None => return Err(BadSecrets::Other(from)),
                 Some(opened) => opened,
             };
@@ -155,7 +167,7 @@ impl Sealing {
             }
         }
         if replaced.is_some() {
-            changed.push(shared(Vec::new()));
+            changed.push(plain(MASTER, Vec::new()));
         }
         if !changed.is_empty() {
             refuse_beside_others(store).await?;
@@ -222,7 +234,7 @@ async fn shared_master(
         Some([]) | None if is_needed => return Err(BadSecrets::Unset),
         Some([]) => {
             refuse_beside_others(store).await?;
-            store.replace_secrets(vec![shared(fresh.to_vec())]).await?;
+            store.replace_secrets(vec![plain(MASTER, fresh.to_vec())]).await?;
             return Ok(fresh);
         }
         Some(found) => found.to_vec(),
@@ -232,9 +244,9 @@ async fn shared_master(
     found.try_into().map_err(|_| BadSecrets::Malformed("the database".into()))
 }
 
-/// The master secret as a row of the store.
-fn shared(bytes: Vec<u8>) -> StoredSecret {
-    StoredSecret { name: MASTER.to_owned(), is_signing_key: false, bytes }
+/// What is stored under that name as it is.
+fn plain(name: &str, bytes: Vec<u8>) -> StoredSecret {
+    StoredSecret { name: name.to_owned(), is_signing_key: false, bytes }
 }
 
 /// Replicas that run have the secrets in memory, and would go on with what nobody else can open.

@@ -12,6 +12,7 @@ mod driver;
 mod effects;
 mod first_turn;
 mod handle;
+mod held;
 mod history;
 mod live;
 mod registry;

@@ -45,7 +45,7 @@ impl SocketEnd {
 
 /// What was received from the peer.
 pub(crate) enum Received {
-    Frame(ClientFrame),
+    Frame(Box<ClientFrame>),
     Pong(Vec<u8>),
     Unreadable(String),
     Gone(SocketEnd),
@@ -67,7 +67,7 @@ impl Socket {
             return match self.socket.recv().await {
                 None => Received::Gone(SocketEnd::Silent),
                 Some(Ok(Packet::Text(text))) => match ClientFrame::read(&text) {
-                    Ok(frame) => Received::Frame(frame),
+                    Ok(frame) => Received::Frame(Box::new(frame)),
                     Err(error) => Received::Unreadable(error.to_string()),
                 },
                 Some(Ok(Packet::Binary(_))) => {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bowline_sbp::budget::Day;
 use bowline_store::Store;
+use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::engine::{Engine, Followed};
+use crate::engine::{ABANDONED, Engine, Followed};
 use crate::http::usage::MOST_DAYS;
 use crate::session::LiveSessions;
 
@@ -24,6 +25,11 @@ const INDEX_PAUSE: Duration = Duration::from_millis(200);
 const USES_EVERY: Duration = Duration::from_secs(60);
 /// How often what other replicas have changed is looked for.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// How often sessions are looked for that came from other gateways, and with which nobody goes on.
+const RESUME_EVERY: Duration = Duration::from_secs(10);
+/// How much longer ids of federation tokens are kept than these are valid: a replica whose clock is behind takes them
+/// longer.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 /// How often what is old is deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 /// How soon what waits for the next commit is written without one.
@@ -70,7 +76,7 @@ async fn is_due(store: &dyn Store, task: &'static str, every: Duration) -> bool 
 /// Deletes expired idempotency keys, bundles and approvals, once an hour.
 pub(crate) async fn forget_keys(
     store: Arc<dyn Store>,
-    memory: jiff::SignedDuration,
+    memory: SignedDuration,
     stop: CancellationToken,
 ) {
     loop {
@@ -84,7 +90,28 @@ pub(crate) async fn forget_keys(
     }
 }
 
-async fn forget_old(store: &dyn Store, memory: jiff::SignedDuration) {
+/// Goes on with sessions that come from other gateways, and whose process has ended: another replica, which had
+/// stored one and died before it was live. Until somebody goes on, the session may be live nowhere.
+pub(crate) async fn resume_migrations(engine: Arc<Engine>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RESUME_EVERY) => {}
+            () = stop.cancelled() => return,
+        }
+        if is_due(&*engine.store, "resume-migrations", RESUME_EVERY).await
+            && let Err(error) = engine.resume_migrations(ABANDONED).await
+        {
+            tracing::warn!(%error, "cannot look for sessions that are on their way here");
+        }
+    }
+}
+
+async fn forget_old(store: &dyn Store, memory: SignedDuration) {
+    if let Ok(before) = clock::now().checked_sub(CLOCKS_DIFFER)
+        && let Err(error) = store.forget_peer_tokens(before).await
+    {
+        tracing::warn!(%error, "cannot delete ids of expired federation tokens");
+    }
     if let Ok(before) = clock::now().checked_sub(memory)
         && let Err(error) = store.forget_keys(before).await
     {
@@ -119,7 +146,7 @@ pub(crate) async fn settle(engine: Arc<Engine>, stop: CancellationToken) {
 
 /// Deletes old entries of the audit, once an hour.
 pub(crate) async fn forget_audit(store: Arc<dyn Store>, keep: Duration, stop: CancellationToken) {
-    let keep = jiff::SignedDuration::try_from(keep).unwrap_or(jiff::SignedDuration::MAX);
+    let keep = SignedDuration::try_from(keep).unwrap_or(SignedDuration::MAX);
     loop {
         if is_due(&*store, "forget-audit", FORGET_EVERY).await
             && let Ok(before) = clock::now().checked_sub(keep)
@@ -179,5 +206,29 @@ pub(crate) async fn keep_index(store: Arc<dyn Store>, stop: CancellationToken) {
                 INDEX_EVERY
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_store::Federation;
+    use bowline_store::sqlite::Sqlite;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sbp_l6_02_the_id_of_a_token_is_kept_longer_than_any_replica_takes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(folder.path()).unwrap();
+        let [recent, old] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+        let is_new = async |jti, minutes_ago| {
+            let until = clock::now() - SignedDuration::from_mins(minutes_ago);
+            store.use_peer_token("work".parse().unwrap(), jti, until).await.unwrap()
+        };
+        assert!(is_new(recent, 9).await && is_new(old, 11).await);
+        forget_old(&store, SignedDuration::from_hours(1)).await;
+        assert!(!is_new(recent, 9).await, "a replica whose clock is behind would take it again");
+        assert!(is_new(old, 11).await, "it is forgotten");
     }
 }

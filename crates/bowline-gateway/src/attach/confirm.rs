@@ -8,10 +8,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use bowline_sbp::error::Close;
+use bowline_sbp::frame::ServerFrame;
 use bowline_sbp::id::Seq;
 use bowline_sbp::session::{Command, Reply};
 
+use super::SurfaceTask;
 use crate::session::SessionHandle;
+use crate::socket::SocketEnd;
 
 /// How long a surface that disconnects waits for its confirmed cursor to be committed.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -74,5 +78,30 @@ impl Confirming {
     pub(super) async fn settle(&mut self) {
         let settled = async { while self.flight.is_some() && self.next().await.is_ok() {} };
         let _ = tokio::time::timeout(SETTLING, settled).await;
+    }
+}
+
+impl SurfaceTask<'_> {
+    /// A position was committed or refused: so many pings are to be answered.
+    pub(super) async fn confirmed(&mut self, pings: Result<u32, ()>) -> Result<(), SocketEnd> {
+        match pings {
+            Ok(pings) => self.answer_pings(pings).await,
+            // The cursor was not committed: after a reconnect, the turns behind it are sent again.
+            Err(()) => Err(SocketEnd::Bare(Close::TryAgain)),
+        }
+    }
+
+    pub(super) async fn pinged(&mut self) -> Result<(), SocketEnd> {
+        match self.confirming.pinged() {
+            true => self.answer_pings(1).await,
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn answer_pings(&mut self, pings: u32) -> Result<(), SocketEnd> {
+        for _ in 0..pings {
+            self.socket.send(&ServerFrame::Pong {}).await?;
+        }
+        Ok(())
     }
 }

@@ -63,6 +63,14 @@ pub(super) struct Answered {
     pub(super) turn: Option<TurnId>,
     /// The surface sent a cancel before the message was accepted.
     pub(super) cancelled: bool,
+    /// The session goes on elsewhere, and the message is not accepted here.
+    pub(super) handed_over: bool,
+}
+
+impl Answered {
+    fn nothing() -> Self {
+        Self { frame: None, turn: None, cancelled: false, handed_over: false }
+    }
 }
 
 impl Inputs {
@@ -125,28 +133,38 @@ impl Inputs {
         let Some(flight) = &mut self.flight else { return std::future::pending().await };
         let reply = (&mut flight.reply).await;
         let Some(Flight { message, cancelled, .. }) = self.flight.take() else {
-            return Answered { frame: None, turn: None, cancelled: false };
+            return Answered::nothing();
         };
         let session_id = self.handle.id();
         let failure = match reply {
             Ok(Reply::Accepted { turn } | Reply::Ended { turn, .. }) => {
                 let client_turn_id = message.client_turn_id;
                 let frame = ServerFrame::TurnAccepted { client_turn_id, turn_id: turn, session_id };
-                return Answered { frame: Some(frame), turn: Some(turn), cancelled };
+                return Answered {
+                    frame: Some(frame),
+                    turn: Some(turn),
+                    cancelled,
+                    handed_over: false,
+                };
             }
             // Back to the front of the queue, to keep the order.
             Ok(Reply::Refused(Refusal::Full(_))) if !cancelled => {
                 self.full = true;
                 self.bytes += size(&message);
                 self.parked.push_front(message);
-                return Answered { frame: None, turn: None, cancelled: false };
+                return Answered::nothing();
             }
-            Ok(Reply::Refused(refusal)) => refused(refusal),
+            Ok(Reply::Refused(refusal)) => {
+                let handed_over = matches!(refusal, Refusal::HandedOver(_));
+                let failure = refused(refusal);
+                let frame = self.failed(message, failure.code, failure.message);
+                return Answered { frame: Some(frame), turn: None, cancelled, handed_over };
+            }
             Ok(_) => Failure::new(Code::Internal, "the message was not accepted"),
             Err(failure) => failure,
         };
         let frame = self.failed(message, failure.code, failure.message);
-        Answered { frame: Some(frame), turn: None, cancelled }
+        Answered { frame: Some(frame), turn: None, cancelled, handed_over: false }
     }
 
     /// Whether the session may accept messages again: a turn has ended since it was full.

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use bowline_sbp::delivery::{LiveText, Logged};
 use bowline_sbp::error::Close;
-use bowline_sbp::frame::ServerFrame;
+use bowline_sbp::frame::{ClientFrame, ServerFrame};
 use bowline_sbp::session::{Closed, LiveState};
+use futures_util::FutureExt;
 
 use super::authenticate::{REVOKED, forbidden, not_found};
 use super::{CHUNK_PAUSE, SurfaceTask};
 use crate::session::{Live, Phase, TextBuffer};
-use crate::socket::SocketEnd;
+use crate::socket::{Received, SocketEnd};
 use crate::translate::PassEnd;
 
 impl SurfaceTask<'_> {
@@ -22,7 +23,14 @@ impl SurfaceTask<'_> {
     pub(super) async fn pump(&mut self, look_at_log: bool) -> Result<(), SocketEnd> {
         let Live { phase, state, text } = self.watched.borrow_and_update().clone();
         if phase == Phase::OwnerLost {
-            return Err(SocketEnd::Bare(Close::ServiceRestart));
+            // Also what is left of a session that has moved to another gateway.
+            let moved = Box::pin(self.moved()).await;
+            return Err(moved.unwrap_or(SocketEnd::Bare(Close::ServiceRestart)));
+        }
+        if state.handed_to.is_some()
+            && let Some(end) = Box::pin(self.moved()).await
+        {
+            return Err(end);
         }
         self.check(&state)?;
         // After a handoff no translation delays the surface.
@@ -160,13 +168,34 @@ impl SurfaceTask<'_> {
                 None => {}
             }
         }
+        for _ in 0..std::mem::take(&mut self.pinged_meanwhile) {
+            self.pinged().await?;
+        }
         Ok(())
+    }
+
+    /// Handles what has come while missed turns are sent, without waiting for more. Nothing that the
+    /// surface says waits for the end of a long backlog; and one that is cut off before that end has
+    /// confirmed what it had, or it would be sent the same turns again each time it comes (G3). Only its
+    /// pings wait: the answer to one comes behind the turns.
+    async fn hear_meanwhile(&mut self) -> Result<(), SocketEnd> {
+        while let Some(received) = self.socket.frame().now_or_never() {
+            self.keepalive.heard(Instant::now());
+            match received {
+                Received::Frame(frame) if *frame == ClientFrame::Ping => self.pinged_meanwhile += 1,
+                received => Box::pin(self.heard(received)).await?,
+            }
+        }
+        while let Some(confirmed) = self.confirming.next().now_or_never() {
+            self.confirmed(confirmed).await?;
+        }
+        self.take_replies().await
     }
 
     async fn send_page(&mut self, page: Vec<Logged>) -> Result<(), SocketEnd> {
         let mut turns = 0;
         for logged in page {
-            self.take_replies().await?;
+            self.hear_meanwhile().await?;
             match logged {
                 Logged::Turn(turn) => {
                     turns += 1;

@@ -42,6 +42,12 @@ pub(crate) enum Deed {
     ImportSession,
     HandOffSession,
     ForkSession,
+    /// Another gateway fetched a bundle.
+    GiveBundle,
+    /// A session went to another gateway.
+    MoveSession,
+    /// A surface of a session that came from another gateway may attach here.
+    SendOn,
     MakeDeviceToken,
     ForgetDevice,
     /// A code was made that pairs a device.
@@ -51,6 +57,8 @@ pub(crate) enum Deed {
     RotateToken,
     RevokeToken,
     AcceptTool,
+    ApprovePeer,
+    ForgetPeer,
     Approve,
     Deny,
     /// A tool ran after it was approved.
@@ -81,6 +89,9 @@ impl Deed {
             Deed::DownloadBundle => ("session.download", "ok"),
             Deed::ImportSession => ("session.import", "ok"),
             Deed::HandOffSession => ("session.handoff", "ok"),
+            Deed::GiveBundle => ("session.give", "ok"),
+            Deed::MoveSession => ("session.move", "ok"),
+            Deed::SendOn => ("session.send_on", "ok"),
             Deed::ForkSession => ("session.fork", "ok"),
             Deed::MakeDeviceToken => ("device.token", "ok"),
             Deed::ForgetDevice => ("device.forget", "ok"),
@@ -90,6 +101,8 @@ impl Deed {
             Deed::RotateToken => ("token.rotate", "ok"),
             Deed::RevokeToken => ("token.revoke", "ok"),
             Deed::AcceptTool => ("tool.accept", "ok"),
+            Deed::ApprovePeer => ("peer.approve", "ok"),
+            Deed::ForgetPeer => ("peer.forget", "ok"),
             Deed::Approve => ("approval.decide", "approved"),
             Deed::Deny => ("approval.decide", "denied"),
             Deed::RunApproved => ("tool.run", "approved"),

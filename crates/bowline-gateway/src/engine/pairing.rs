@@ -4,37 +4,46 @@
 //! that it knows the code is between it and whoever carries its bytes here; this asks only whether it
 //! does. The device's key was proved before, too.
 //!
+//! What waits is in the store: a code that one replica made is known by all, and outlives a restart. The
+//! code itself is not there. It is derived from the offer's id and the secret that all replicas share, so
+//! that a stolen database pairs nothing.
+//!
 //! Invariants
-//! - One code pairs one device (G7). It is taken out before anything is stored, and comes back only if
-//!   it is certain that nothing was.
+//! - One code pairs one device (G7): it is used up in the transaction that stores the device's key.
+//! - Codes are tried at a bounded rate, by all devices at all replicas together (G11).
 //! - No text and no log has a code in it.
-
-mod codes;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
-use bowline_sbp::access::{CredentialId, Scopes};
-use bowline_store::{Error, User, UserKey};
+use bowline_sbp::access::Scopes;
+use bowline_store::{Error, OfferUsed, PairingOffer, PairingRate, User, UserKey};
 use jiff::Timestamp;
+use uuid::Uuid;
 
-pub(crate) use self::codes::Code;
-use self::codes::{Codes, MOST, WaitingOffer};
 use super::identity::{BadScopes, Identity, NewKey, fits_in_name, scopes_for};
 use super::{Deed, Engine};
-use crate::auth::{self, hash_token};
+use crate::auth::hash_token;
 use crate::clock;
+
+/// A code. Nobody guesses that many bytes while it waits.
+pub(crate) type Code = [u8; 16];
 
 /// The name of a device that says none.
 const UNNAMED: &str = "device";
+/// How many codes may wait at a time.
+const MOST: u32 = 16;
+/// How long a code waits.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+const ATTEMPTS: PairingRate = PairingRate { burst: 10, every: Duration::from_secs(10) };
 
 /// Makes of a code what a person brings to the device.
 pub type PairingText = Arc<dyn Fn(&[u8; 16]) -> String + Send + Sync>;
 
-/// The codes that wait, and how they are told.
+/// How codes are told.
+#[derive(Default)]
 pub(crate) struct Pairing {
-    codes: Mutex<Codes>,
     text: Mutex<Option<PairingText>>,
 }
 
@@ -45,15 +54,6 @@ impl fmt::Debug for Pairing {
 }
 
 impl Pairing {
-    pub(super) fn new() -> Self {
-        Self { codes: Mutex::new(Codes::new(Instant::now())), text: Mutex::default() }
-    }
-
-    /// The codes that wait, and until when.
-    pub(crate) fn waiting(&self) -> Vec<(Code, Timestamp)> {
-        locked(&self.codes).waiting(clock::now())
-    }
-
     pub(crate) fn set_text(&self, text: Option<PairingText>) {
         *locked(&self.text) = text;
     }
@@ -61,23 +61,6 @@ impl Pairing {
     /// None: the gateway is not reachable through a relay.
     pub(crate) fn text(&self) -> Option<PairingText> {
         locked(&self.text).clone()
-    }
-
-    /// The first waiting code that the device knows, taken out.
-    fn take(&self, knows: impl Fn(&Code) -> bool) -> Result<WaitingOffer, PairRefused> {
-        let waiting = self.waiting();
-        // Where none waits there is nothing to guess, and nobody uses up the tries of those to come.
-        if waiting.is_empty() {
-            return Err(PairRefused::BadCode);
-        }
-        if !locked(&self.codes).may_try(Instant::now()) {
-            return Err(PairRefused::TooMany);
-        }
-        // Without the lock: it may take a while to find out.
-        let known = waiting.iter().find(|(code, _)| knows(code));
-        let (code, _) = known.ok_or(PairRefused::BadCode)?;
-        // Another device may have been faster.
-        locked(&self.codes).take(code, clock::now()).ok_or(PairRefused::BadCode)
     }
 }
 
@@ -136,15 +119,26 @@ impl Engine {
         if user.disabled_at.is_some() {
             return Err(OfferRefused::Disabled(user.name));
         }
-        let code = auth::random();
-        let added = locked(&self.pairing.codes).add(code, user.id, scopes, clock::now());
-        let expires_at = added.map_err(|_| OfferRefused::TooMany)?;
+        let now = clock::now();
+        // The beginning of the id is the time: those that wait are listed in the order in which they were made.
+        let (id, expires_at) = (Uuid::now_v7(), now + LIFETIME);
+        let offer = PairingOffer { id, user: user.id, scopes, expires_at };
+        if !self.store.offer_pairing(offer, MOST, now).await? {
+            return Err(OfferRefused::TooMany);
+        }
         match by {
             Some(by) => self.audit.change(by, Deed::OfferPairing, user.id).await?,
             None => self.audit.gateway_did(Some(user.id), Deed::OfferPairing, user.id),
         }
         self.users.announce();
-        Ok(Offer { code, expires_at })
+        Ok(Offer { code: self.access.pairing_code(id), expires_at })
+    }
+
+    /// The codes that wait, and until when.
+    pub(crate) async fn waiting_codes(&self) -> Result<Vec<(Code, Timestamp)>, Error> {
+        let offers = self.store.pairing_offers(clock::now()).await?;
+        let code = |offer: PairingOffer| (self.access.pairing_code(offer.id), offer.expires_at);
+        Ok(offers.into_iter().map(code).collect())
     }
 
     /// Pairs the device of that key, if it knows a code that waits. If it was paired before, the new
@@ -153,13 +147,23 @@ impl Engine {
         self: &Arc<Self>,
         device: [u8; 32],
         name: &str,
-        knows: impl Fn(&Code) -> bool,
+        knows: impl Fn(&Code) -> bool + Send,
     ) -> Result<(UserKey, User), PairRefused> {
-        let taken = self.pairing.take(knows)?;
-        self.users.announce();
+        let now = clock::now();
+        let waiting = self.store.pairing_offers(now).await?;
+        // Where none waits there is nothing to guess, and nobody uses up the tries of those to come.
+        if waiting.is_empty() {
+            return Err(PairRefused::BadCode);
+        }
+        if !self.store.may_try_pairing(ATTEMPTS, now).await? {
+            return Err(PairRefused::TooMany);
+        }
+        let mut waiting = waiting.into_iter();
+        let offer = waiting.find(|offer| knows(&self.access.pairing_code(offer.id)));
+        let offer = offer.ok_or(PairRefused::BadCode)?;
         let (engine, name) = (Arc::clone(self), name_of(name));
         // In a task of its own: whoever waits may go, and the code is used up.
-        let paired = tokio::spawn(async move { engine.add_device(device, name, taken).await });
+        let paired = tokio::spawn(async move { engine.add_device(device, name, offer).await });
         paired
             .await
             .unwrap_or_else(|_| Err(Error::Unavailable("pairing was cut off".into()).into()))
@@ -169,57 +173,40 @@ impl Engine {
         &self,
         device: [u8; 32],
         name: String,
-        taken: WaitingOffer,
+        offer: PairingOffer,
     ) -> Result<(UserKey, User), PairRefused> {
-        match self.store_device(device, name, &taken).await {
-            Ok((key, user, replaced)) => {
-                self.users.changed();
-                let by = Identity::of_device_key(&key);
-                if let Some(replaced) = replaced {
-                    self.audit.change(&by, Deed::RevokeKey, replaced).await?;
-                }
-                let paired = format!("{} {}", key.id, key.user);
-                self.audit.change(&by, Deed::PairDevice, paired).await?;
-                Ok((key, user))
-            }
-            Err(refused) => {
-                if !matches!(refused, PairRefused::Store(Error::Fatal(_))) {
-                    locked(&self.pairing.codes).put_back(taken);
-                    self.users.announce();
-                }
-                Err(refused)
-            }
-        }
-    }
-
-    async fn store_device(
-        &self,
-        device: [u8; 32],
-        name: String,
-        taken: &WaitingOffer,
-    ) -> Result<(UserKey, User, Option<CredentialId>), PairRefused> {
         let users = self.store.users().await?;
-        let user = users.into_iter().find(|user| user.id == taken.user);
+        let user = users.into_iter().find(|user| user.id == offer.user);
         let user = user.filter(|user| user.disabled_at.is_none()).ok_or(PairRefused::BadCode)?;
         let nobody_has = NewKey::make()
             .ok_or_else(|| Error::Unavailable("the system gave no random bytes".into()))?;
+        let now = clock::now();
         let key = UserKey {
             id: nobody_has.id,
             user: user.id,
             name,
             secret: hash_token(&nobody_has.secret),
             device: Some(device),
-            scopes: taken.scopes,
+            scopes: offer.scopes,
             agents: Vec::new(),
             models: Vec::new(),
             limits: Default::default(),
-            created_at: clock::now(),
+            created_at: now,
             expires_at: None,
             revoked_at: None,
             last_used_at: None,
         };
-        let replaced = self.store.add_key(key.clone()).await?;
-        Ok((key, user, replaced))
+        // Another device may have been faster.
+        let used = self.store.use_offer(offer.id, key.clone(), now).await?;
+        let OfferUsed::Paired { replaced } = used else { return Err(PairRefused::BadCode) };
+        self.users.changed();
+        let by = Identity::of_device_key(&key);
+        if let Some(replaced) = replaced {
+            self.audit.change(&by, Deed::RevokeKey, replaced).await?;
+        }
+        let paired = format!("{} {}", key.id, key.user);
+        self.audit.change(&by, Deed::PairDevice, paired).await?;
+        Ok((key, user))
     }
 }
 

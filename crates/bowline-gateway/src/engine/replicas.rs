@@ -11,7 +11,7 @@ use bowline_store::Result;
 
 use super::Engine;
 use super::budgets::Reported;
-use crate::clock;
+use crate::{clock, stored_identity};
 
 /// What is known of the other replicas.
 #[derive(Debug, Default)]
@@ -33,12 +33,24 @@ impl Engine {
         self.budgets.exchange(&*self.store, &mut followed.counts, me, clock::now()).await
     }
 
+    /// For something in the gateway's name that no known key has signed: another replica may have the new key a moment
+    /// before this one looks.
+    pub(in crate::engine) async fn read_signer_again(&self) -> Result<()> {
+        match self.signer_is_stored && self.keys.may_read_again() {
+            true => stored_identity::reload(&self.signer, self.keys.sealing(), &*self.store).await,
+            false => Ok(()),
+        }
+    }
+
     async fn read_again(&self) -> Result<()> {
         // A user beside the owner closes the gateway.
         if self.access.is_open() && self.store.users().await?.len() > 1 {
             self.access.close();
         }
         self.keys.reload(&*self.store).await?;
+        if self.signer_is_stored {
+            stored_identity::reload(&self.signer, self.keys.sealing(), &*self.store).await?;
+        }
         self.pins.forget();
         self.users.changed();
         Ok(())

@@ -26,12 +26,29 @@ use crate::auth::{Credentials, RequestNote};
 use crate::limits::Limits;
 use crate::model::LONGEST_NAME;
 
+/// The largest body of a request that says an id and a token.
+const SMALL: usize = 64 << 10;
+
 pub(crate) const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-session-token");
 
 /// Reads a whole body, bounded in size, time and depth (G11).
 pub(crate) async fn read(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
     let bytes = read_within(body, limits.request_body, "limits.request_body", limits).await?;
     within_depth_too(bytes)
+}
+
+/// Reads a body that is an id and a token, of somebody who is not known before it is read.
+pub(crate) async fn read_small(body: Body, limits: &Limits) -> Result<Bytes, ApiError> {
+    let read = bowline_net::body::read(body, SMALL, limits.body_timeout).await;
+    within_depth_too(read.map_err(|error| {
+        match error {
+            BodyError::TooLarge { .. } => ApiError::new(Code::TooLarge, error.to_string())
+                .detail("such a request holds an id and a token; send nothing else"),
+            BodyError::BrokenOff | BodyError::TooSlow => {
+                ApiError::new(Code::MalformedRequest, error.to_string())
+            }
+        }
+    })?)
 }
 
 fn within_depth_too(bytes: Bytes) -> Result<Bytes, ApiError> {

@@ -161,7 +161,7 @@ async fn take_turn(
         messages,
         stream: chat.stream(),
         checkpoint_every: options.checkpoint_every,
-        tether: options.tether,
+        tether: options.tether && !app.certify,
         origin: Origin::Http,
         agent_id: agent.filter(|_| matches!(target, Target::Existing { .. })),
         recall: options.recalls() && is_own,

@@ -77,7 +77,7 @@ impl Guard {
 }
 
 /// The `Host` header. HTTP/1.1 requires exactly one: of several, a proxy may have checked another
-/// one than we do.
+/// one than we do. For HTTP/2 the listener has put `:authority` in its place.
 fn the_host(version: Version, headers: &HeaderMap) -> Result<&str, ApiError> {
     let wrong = |what: &str| {
         ApiError::new(Code::MalformedRequest, what).detail("send exactly one Host header")
@@ -85,7 +85,7 @@ fn the_host(version: Version, headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => Err(wrong("the request has more than one Host header")),
-        (None, _) if version == Version::HTTP_11 => Err(wrong("the request has no Host header")),
+        (None, _) if version >= Version::HTTP_11 => Err(wrong("the request has no Host header")),
         (host, _) => Ok(host.map(text).unwrap_or_default()),
     }
 }

@@ -66,7 +66,18 @@ pub(crate) async fn import(
     let agent = agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
     agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
     let import = Import { source, agent, reuse, with_memory, signature };
-    let imported = engine.import(&identity, import, key).await?;
+    let foreign = match &import.source {
+        Source::Token(token) if !reuse => {
+            engine.foreign_token(token).await?.map(|foreign| (token.clone(), foreign))
+        }
+        _ => None,
+    };
+    let imported = match foreign {
+        Some((token, foreign)) => {
+            engine.import_from_peer(&identity, token, foreign, import, key).await?
+        }
+        None => engine.import(&identity, import, key).await?,
+    };
     engine.audit.did(&identity, Deed::ImportSession, imported.session_id);
     Ok((StatusCode::CREATED, Json(imported)))
 }

@@ -4,9 +4,9 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::{
-    approvals, audit, blobs, completions, devices, forward, import, mcp, memory, models, ops,
-    replicas, roaming, search, session_token, sessions, shares, spec, surfaces, usage, user_keys,
-    users,
+    approvals, audit, blobs, completions, devices, federation, forward, import, mcp, memory,
+    models, ops, peers, replicas, roaming, search, session_token, sessions, shares, spec, surfaces,
+    usage, user_keys, users,
 };
 
 #[derive(OpenApi)]
@@ -56,6 +56,17 @@ use super::{
         roaming::lineage,
         roaming::rotate,
         roaming::identity,
+        federation::manifest,
+        federation::attach,
+        federation::bundle,
+        federation::reserve,
+        federation::confirm,
+        federation::release,
+        federation::lineage,
+        peers::list,
+        peers::check,
+        peers::approve,
+        peers::forget,
         users::add,
         users::list,
         users::patch,

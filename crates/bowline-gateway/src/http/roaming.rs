@@ -14,6 +14,7 @@ use bowline_sbp::api::{
     IdentityView, KeyRotated, Lineage, TokenView,
 };
 use bowline_sbp::error::Code;
+use bowline_sbp::federation::GatewayId;
 use bowline_sbp::id::{AgentId, ExportId};
 use bowline_sbp::roaming_token::LONGEST_TTL;
 use bowline_store::IdempotencyKey;
@@ -68,7 +69,18 @@ pub(crate) async fn export(
         return Err(ApiError::new(Code::Forbidden, message).param("with_memory"));
     }
     let with_memory = asked.with_memory.unwrap_or(may_read);
-    let exported = engine.export(id, ttl, label, with_memory, identity.spender()).await?;
+    let peer = asked.for_gateway.map(|id| id.parse::<GatewayId>()).transpose();
+    let peer = peer.map_err(|error| {
+        ApiError::new(Code::InvalidRequest, error.to_string()).param("for_gateway")
+    })?;
+    let has_trackers = engine.federation.as_ref().is_some_and(|known| known.has_trackers());
+    if asked.announce && !has_trackers {
+        let message = "this gateway has no tracker that it could tell";
+        let error = ApiError::new(Code::InvalidRequest, message).param("announce");
+        return Err(error.detail("name one in `federation.trackers` (--tracker ID=URL)"));
+    }
+    let to = (peer, asked.announce);
+    let exported = engine.export(id, ttl, label, with_memory, to, identity.spender()).await?;
     engine.audit.did(&identity, Deed::ExportSession, format!("{id} {}", exported.export_id));
     Ok((StatusCode::CREATED, Json(exported)))
 }

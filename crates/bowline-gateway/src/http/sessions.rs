@@ -245,6 +245,7 @@ pub(crate) async fn delete(
 ) -> Api<StatusCode> {
     let (session, by) = app.engine.allow_in(&credentials, id.0, Action::DeleteSession).await?;
     app.sessions.handle(session.id).done(Command::Delete).await?;
+    app.engine.announcements_changed();
     app.engine.audit.did(&by, Deed::DeleteSession, session.id);
     Ok(StatusCode::NO_CONTENT)
 }

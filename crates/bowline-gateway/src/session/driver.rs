@@ -9,35 +9,35 @@
 //!   task.
 //! - A panic ends the actor; the next one loads the session from disk.
 
+mod boot;
+mod commit;
+
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bowline_sbp::context::SessionLog;
-use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{
-    Actor, After, Command, CommandId, Commit, CommitError, Effect, Fact, Fence, Input, KnownKey,
-    Loaded, NewSession, Next, Now, Placed, Refusal, ReplicaId, Reply, RequestDigest, Write,
+    Actor, Command, CommandId, Fact, Fence, Input, KnownKey, NewSession, Next, Now, Refusal,
+    ReplicaId, Reply, RequestDigest,
 };
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::history::{History, Kept};
+use self::boot::Booted;
+use super::history::Kept;
 use super::live::{Live, Phase};
 use super::registry::{ActorRef, Identity, LiveSessions};
 use super::text::TextBuffer;
 use super::work::{Carry, RoundReport, TurnSlot};
-use crate::{clock, meters};
+use crate::clock;
 
 /// Inputs that go into one commit.
 const BATCH: usize = 64;
-/// The first and the longest pause before a failed commit is retried.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// A command and the channel for its reply.
 #[derive(Debug)]
@@ -99,16 +99,6 @@ pub(super) struct TurnWork {
     pub(super) carry: Option<Carry>,
     pub(super) begun: Instant,
     pub(super) digest: Option<RequestDigest>,
-}
-
-/// What was found behind the session's id.
-enum Booted {
-    /// The session is this replica's, or nobody's.
-    Actor(Box<Actor>),
-    /// Another live replica owns it.
-    OwnedBy(ReplicaId),
-    /// There is no such session, or it cannot be read.
-    Nothing,
 }
 
 /// Why the actor is to end.
@@ -254,69 +244,6 @@ impl Driver {
         actor.lease()
     }
 
-    async fn boot(&mut self, boot: ActorStart) -> Booted {
-        let (me, limits) = (self.identity.me, self.sessions.bounds.session);
-        let loaded = match boot {
-            ActorStart::Make(new) => {
-                self.history.put(History::new(0, SessionLog::default()));
-                return Booted::Actor(Box::new(Actor::make(*new, me, limits)));
-            }
-            ActorStart::Load => self.sessions.store.load(self.id).await,
-        };
-        match loaded {
-            Ok(Some(Loaded { owner: Some(owner), .. })) if owner != me => Booted::OwnedBy(owner),
-            Ok(Some(loaded)) => {
-                if loaded.head.last_seq == 0 {
-                    self.history.put(History::new(0, SessionLog::default()));
-                }
-                let actor = Actor::load(loaded, me, limits, now());
-                let made = actor.machine().head().last_seq == 0;
-                for turn in actor.machine().live().turns {
-                    self.note_accepted(&actor, turn.id, made, true);
-                }
-                self.publish(&actor);
-                Booted::Actor(Box::new(actor))
-            }
-            Ok(None) => {
-                self.turn_away(Refusal::NoSession).await;
-                Booted::Nothing
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot load a session");
-                self.turn_away(Refusal::NotStored).await;
-                Booted::Nothing
-            }
-        }
-    }
-
-    /// Whether somebody else has written the session since this actor loaded it. Only while it holds
-    /// no lease: then no commit tells, and what it says about turns may be old.
-    async fn is_outdated(&self, actor: &Actor, effects: &[Effect]) -> bool {
-        let says = effects.iter().any(|effect| matches!(effect, Effect::Reply { .. }));
-        if !says || actor.lease().is_some() || actor.is_making() {
-            return false;
-        }
-        match self.sessions.store.load(self.id).await {
-            Ok(Some(now)) => {
-                let is_other = |owner| owner != self.identity.me;
-                now.version != actor.version() || now.owner.is_some_and(is_other)
-            }
-            Ok(None) => true,
-            Err(_) => false,
-        }
-    }
-
-    /// There is no session to drive: refuses the waiting commands, and lets no new ones in.
-    async fn turn_away(&mut self, refusal: Refusal) {
-        let closing = self.sessions.closing(self.id);
-        self.inbox.close();
-        while let Some(envelope) = self.inbox.recv().await {
-            let reply = Reply::Refused(refusal.clone());
-            let _ = envelope.reply.send(ReplyAndText { reply, text: None });
-        }
-        drop(closing);
-    }
-
     /// Waits for an input, then takes all that are queued, up to a batch.
     async fn gather(&mut self, actor: &Actor) -> Result<Vec<Input>, WhyEnd> {
         let mut inputs = Vec::new();
@@ -417,72 +344,6 @@ impl Driver {
         Ok(self.sessions.store.known(key.clone()).await?.map(|(_, known)| known))
     }
 
-    /// Commits. If it is unknown whether the commit was stored, sends it again until it is known.
-    /// `None`: the actor must end, because it does not own the session.
-    async fn commit(&mut self, actor: &mut Actor, commit: &Arc<Commit>) -> Option<Vec<Effect>> {
-        loop {
-            let result = self.sessions.store.commit(Arc::clone(commit)).await;
-            let trouble = result.is_err();
-            match actor.committed(result) {
-                After::Effects(effects) => {
-                    self.note_retries(actor, commit);
-                    for (turn, status) in ended(commit) {
-                        let begun = self.turns.get(&turn).map(|work| work.begun);
-                        meters::turn(status, begun.map_or(Duration::ZERO, |begun| begun.elapsed()));
-                    }
-                    self.history.grow(appended(commit));
-                    self.sessions.workers.stored(actor.machine().user(), commit);
-                    self.retry = None;
-                    return Some(effects);
-                }
-                After::Refused(effects) => {
-                    let (first, longest) = PAUSE;
-                    let pause = self.retry.map_or(first, |(_, pause)| (pause * 2).min(longest));
-                    self.retry = Some((Instant::now() + pause, pause));
-                    return Some(effects);
-                }
-                After::Again(_) => {
-                    self.own_ref.status().trouble.store(trouble, Ordering::Relaxed);
-                    tokio::time::sleep(PAUSE.0).await;
-                }
-                After::Ended(error) => {
-                    tracing::info!(session = %self.id, %error, "a session actor ends after a failed commit");
-                    // Callers retry with the next owner. A fatal store error has no next owner, so
-                    // they are refused.
-                    if matches!(error, CommitError::Fatal(_)) {
-                        for (_, waiting) in self.replies.drain() {
-                            let reply = Reply::Refused(Refusal::StoreFailed);
-                            let _ = waiting.send(ReplyAndText { reply, text: None });
-                        }
-                    }
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// Registers accepted and ended turns of HTTP callers, which may send their requests again.
-    fn note_retries(&mut self, actor: &Actor, commit: &Commit) {
-        for write in &commit.writes {
-            if let Write::Accept { turn, .. } = write {
-                self.note_accepted(actor, turn.id, turn.found.is_none(), false);
-            }
-        }
-        for (turn, _) in ended(commit) {
-            if let Some(request) = self.turns.get(&turn).and_then(|work| work.digest) {
-                let outcome = actor.machine().outcome(turn);
-                self.sessions.retries.ended(request, turn, outcome);
-            }
-        }
-    }
-
-    fn note_accepted(&mut self, actor: &Actor, turn: TurnId, made: bool, recovered: bool) {
-        let Some((request, _)) = actor.machine().request(turn) else { return };
-        let Some(digest) = request.digest else { return };
-        self.work(turn, 1).digest = Some(digest);
-        self.sessions.retries.accepted(digest, (self.id, turn), made, recovered);
-    }
-
     /// Publishes the current state to watchers, if it has changed.
     fn publish(&mut self, actor: &Actor) {
         let state = actor.machine().live();
@@ -551,28 +412,4 @@ async fn at(when: Option<Instant>) {
         Some(when) => tokio::time::sleep_until(when.into()).await,
         None => std::future::pending().await,
     }
-}
-
-fn appended(commit: &Commit) -> impl Iterator<Item = &Placed> {
-    let entries = commit.writes.iter().filter_map(|write| match write {
-        Write::Append { entries, .. } => Some(entries),
-        _ => None,
-    });
-    entries.flatten()
-}
-
-/// Turns that the commit ends, with their status.
-fn ended(commit: &Commit) -> impl Iterator<Item = (TurnId, TurnStatus)> {
-    let status = move |turn: TurnId| {
-        let mut entries = commit.writes.iter().filter_map(|write| match write {
-            Write::Append { entries, .. } => entries.iter().rfind(|placed| placed.turn_id == turn),
-            _ => None,
-        });
-        entries.next_back().map_or(TurnStatus::Failed, |placed| placed.entry.status)
-    };
-    commit.writes.iter().filter_map(move |write| match write {
-        Write::End { turn, .. } => Some((*turn, status(*turn))),
-        Write::Forget { turn } => Some((*turn, TurnStatus::Failed)),
-        _ => None,
-    })
 }

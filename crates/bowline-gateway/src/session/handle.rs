@@ -13,12 +13,15 @@ use bowline_sbp::session::{
     Attach, Attached, CALL_INTERRUPTED, Command, Fact, NewSession, Outcome, PlannedCall, Refusal,
     Reply, Submit,
 };
+use bowline_store::Forward;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::driver::{Envelope, ReplyAndText, TaskReport};
+use super::held::HeldWait;
 use super::live::Live;
 use super::registry::{ActorRef, LiveSessions};
 use super::text::TextBuffer;
@@ -26,6 +29,8 @@ use super::text::TextBuffer;
 /// How long a command is retried before its sender gets an error.
 const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
+/// So many entries at the end of the log show whether a turn of the last seconds has ended.
+const LAST_ENTRIES: u32 = 500;
 
 /// The deadline for retrying a command.
 struct Patience {
@@ -71,6 +76,19 @@ pub(crate) enum Accepted {
     Ended { outcome: Box<Outcome> },
     /// The session is suspended and the request does not resume it (SBP-L2-15).
     Suspended,
+}
+
+/// What became of a turn that was submitted once.
+enum Submitted {
+    As(Accepted),
+    /// The actor ended before it took it, or it may be submitted again.
+    Not,
+    /// The actor ended before it replied, and nobody knows the turn now.
+    Unknown,
+    /// Another gateway takes the session over, and has it reserved until then.
+    Held(Timestamp),
+    /// The session goes on as that one.
+    HandedOver(SessionId),
 }
 
 /// Resolves to how a turn ended.
@@ -123,9 +141,15 @@ impl SessionHandle {
         self.id
     }
 
-    /// Sends a command and waits for the reply.
+    /// Sends a command and waits for the reply; also for the end of a hold.
     pub(crate) async fn call(&self, command: Command) -> Result<Reply, Failure> {
-        Ok(self.ask(command).await?.reply)
+        let mut wait = HeldWait::default();
+        loop {
+            match self.ask(command.clone()).await?.reply {
+                Reply::Refused(Refusal::Held(until)) => wait.pause(&self.sessions, until).await?,
+                reply => return Ok(reply),
+            }
+        }
     }
 
     /// The same for commands that are either done or refused.
@@ -138,33 +162,45 @@ impl SessionHandle {
 
     /// Submits a turn.
     pub(crate) async fn submit(&self, submit: Submit) -> Result<Accepted, Failure> {
-        let mut patience = Patience::new();
+        let (mut patience, mut wait) = (Patience::new(), HeldWait::default());
         loop {
             let actor = self.actor()?.await;
-            match self.submit_by(actor, submit.clone()).await? {
-                Some(accepted) => return Ok(accepted),
-                None => patience.pause().await?,
+            let is_unknown = match self.submit_by(actor, submit.clone()).await? {
+                Submitted::As(accepted) => return Ok(accepted),
+                Submitted::Not => false,
+                Submitted::Unknown => true,
+                Submitted::Held(until) => {
+                    wait.pause(&self.sessions, until).await?;
+                    patience = Patience::new();
+                    continue;
+                }
+                Submitted::HandedOver(to) => return Err(self.handed_over(to).await),
+            };
+            // Only a key tells for sure how a turn has ended. Without one, a turn that the next owner does
+            // not know, and that has left nothing in the log, is submitted again under its id: at most one
+            // owner can commit it.
+            if is_unknown && self.has_traces(submit.turn).await {
+                return Err(lost());
             }
+            patience.pause().await?;
         }
     }
 
-    /// Whether a turn may be submitted again after its actor ended without a reply. It may have
-    /// run, so only with an idempotency key, which makes the repeat harmless.
-    fn may_repeat(submit: &Submit) -> bool {
-        submit.key.is_some()
+    /// Whether the end of the log has something of that turn; also if that cannot be known.
+    async fn has_traces(&self, turn: TurnId) -> bool {
+        let store = &self.sessions.store;
+        let Ok(Some(session)) = store.session(self.id).await else { return true };
+        let end = store.entries_before(self.id, session.last_seq + 1, LAST_ENTRIES).await;
+        end.map_or(true, |end| end.iter().any(|entry| entry.turn_id == turn))
     }
 
     /// Submits a turn once, with an `Await` command right behind it, so that the outcome is
-    /// reported however soon the turn ends. `None` if the actor ended before it replied.
-    async fn submit_by(
-        &self,
-        actor: ActorRef,
-        submit: Submit,
-    ) -> Result<Option<Accepted>, Failure> {
-        let (turn, wait, may_repeat) = (submit.turn, submit.wait, Self::may_repeat(&submit));
+    /// reported however soon the turn ends.
+    async fn submit_by(&self, actor: ActorRef, submit: Submit) -> Result<Submitted, Failure> {
+        let (turn, wait, has_key) = (submit.turn, submit.wait, submit.key.is_some());
         let (envelope, answered) = Envelope::new(Command::Submit(submit));
         if actor.commands.send(envelope).await.is_err() {
-            return Ok(None);
+            return Ok(Submitted::Not);
         }
         let (envelope, ended) = Envelope::new(Command::Await { turn });
         if !wait {
@@ -172,14 +208,18 @@ impl SessionHandle {
         }
         drop(actor);
         match answered.await {
-            Ok(answer) if self.owner_stops(&answer.reply) => Ok(None),
-            Ok(answer) => self.accepted(answer, Some((turn, ended))).map(Some),
-            Err(_) if may_repeat => Ok(None),
+            Ok(answer) if self.owner_stops(&answer.reply) => Ok(Submitted::Not),
+            Ok(ReplyAndText { reply: Reply::Refused(Refusal::Held(until)), .. }) => {
+                Ok(Submitted::Held(until))
+            }
+            Ok(ReplyAndText { reply: Reply::Refused(Refusal::HandedOver(to)), .. }) => {
+                Ok(Submitted::HandedOver(to))
+            }
+            Ok(answer) => self.accepted(answer, Some((turn, ended))).map(Submitted::As),
+            // It may have run, but with a key a repeat is harmless.
+            Err(_) if has_key => Ok(Submitted::Not),
             // The next owner knows it if it was accepted and has not ended.
-            Err(_) => match self.join(turn).await? {
-                Some(accepted) => Ok(Some(accepted)),
-                None => Err(lost()),
-            },
+            Err(_) => Ok(self.join(turn).await?.map_or(Submitted::Unknown, Submitted::As)),
         }
     }
 
@@ -193,8 +233,27 @@ impl SessionHandle {
             return Err(refused(Refusal::Stopping));
         }
         let handle = sessions.handle(new.id);
-        // Its actor ends without a reply if another request has used the idempotency key.
-        handle.submit_by(sessions.make(new), submit).await
+        match handle.submit_by(sessions.make(new), submit).await? {
+            Submitted::As(accepted) => Ok(Some(accepted)),
+            // Its actor ends without a reply if another request has used the idempotency key.
+            Submitted::Not => Ok(None),
+            // A session that its first turn creates is neither reserved nor handed over.
+            Submitted::Unknown | Submitted::Held(_) | Submitted::HandedOver(_) => Err(lost()),
+        }
+    }
+
+    /// Why a session takes no turns that goes on elsewhere; at another gateway, where that is.
+    async fn handed_over(&self, to: SessionId) -> Failure {
+        match self.sessions.store.forward(self.id).await {
+            Ok(Some(Forward { peer, url, session })) => {
+                let why = format!(
+                    "the session has moved to the gateway {peer} at {} and goes on there as {session}",
+                    url.as_str()
+                );
+                Failure::new(Code::SessionConflict, why)
+            }
+            Ok(None) | Err(_) => refused(Refusal::HandedOver(to)),
+        }
     }
 
     /// Joins a turn that was accepted before. `None` if the session does not know it any more.
@@ -367,7 +426,9 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
         Refusal::Revoked | Refusal::SecondPerson | Refusal::OwnCall => Code::Forbidden,
         Refusal::TooManyDevices(_) => Code::InvalidRequest,
         Refusal::NoDevice => Code::NotFound,
-        Refusal::Stopping | Refusal::Unreachable | Refusal::NotStored => Code::NotNow,
+        Refusal::Stopping | Refusal::Unreachable | Refusal::NotStored | Refusal::Held(_) => {
+            Code::NotNow
+        }
         Refusal::Failed(failure) => return failure.clone(),
     };
     let retry_after = matches!(refusal, Refusal::Stopping).then_some(1);

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::driver::{ActorStart, Driver, Envelope, TaskReport};
 use super::handle::SessionHandle;
+use super::held;
 use super::history::Budget;
 use super::live::{Live, Phase, Role};
 use super::remote::Remote;
@@ -53,6 +54,8 @@ pub(crate) struct LiveSessions {
     pub(super) bounds: Bounds,
     pub(super) histories: Arc<Budget>,
     pub(super) lingering: Arc<Semaphore>,
+    /// Places for senders that wait while a session is held.
+    pub(super) held: Arc<Semaphore>,
     pub(crate) retries: Retries,
     pub(super) stop: CancellationToken,
     /// Closed while this replica may have lost its lease.
@@ -119,6 +122,7 @@ impl LiveSessions {
             histories: Arc::new(Budget::new(bounds.history_memory)),
             bounds,
             lingering: Arc::new(Semaphore::new(LINGERING)),
+            held: Arc::new(Semaphore::new(held::MOST)),
             retries: Retries::new(bounds.retry_window),
             stop,
             gate: Gate::new(),

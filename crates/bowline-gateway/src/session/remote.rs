@@ -10,6 +10,7 @@
 //!
 //! Lock order: the table's lock is held alone, for a few instructions, never across an `await`.
 
+mod beat;
 mod look;
 mod membership;
 mod proxy;
@@ -17,25 +18,27 @@ mod retried;
 mod serving;
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bowline_bus::{Bus, BusError, Inbox, Lane};
-use bowline_sbp::session::ReplicaId;
+use bowline_sbp::session::{LinkSender, Pace, ReplicaId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::serving::Serving;
-use self::wire::{CallerLost, LinkId, Message, Seen, TextPiece, ToEdge, ToOwner};
+use self::wire::{Beat, CallerLost, LinkId, Message, Seen, TextPiece, ToEdge, ToOwner};
 use super::registry::LiveSessions;
 
 /// Messages that wait for one link; more are dropped.
 const WAITING: usize = 1024;
-/// After which what is not acknowledged is sent again.
-const RESEND: Duration = Duration::from_millis(300);
+/// After which what is not acknowledged is sent again, if acknowledgements do not take longer.
+const PACE: Pace = Pace { first: Duration::from_millis(400), longest: Duration::from_secs(5) };
+/// Whoever is heard again after so long a silence was cut off.
+const CUT_OFF: Duration = Duration::from_secs(3);
 /// How soon what arrived is acknowledged, if nothing is sent anyway.
 const ACKNOWLEDGE: Duration = Duration::from_millis(50);
 /// After which an edge that says nothing is taken for gone.
@@ -68,6 +71,9 @@ struct Routes {
     links: HashMap<LinkId, Route>,
     /// Served links that have ended, oldest first.
     ended: VecDeque<(Instant, LinkId)>,
+    has_ended: HashSet<LinkId>,
+    /// When a beat of each replica came last.
+    heard: HashMap<ReplicaId, Instant>,
     looks: HashMap<Uuid, mpsc::Sender<(ReplicaId, Seen)>>,
 }
 
@@ -76,6 +82,17 @@ struct Route {
     /// The replica at the other end.
     peer: ReplicaId,
     incoming: mpsc::Sender<Incoming>,
+    /// The proxy is here, and the owner there.
+    is_proxy: bool,
+    /// When the link was named in a beat last, or began.
+    named: Instant,
+}
+
+impl Route {
+    fn new(peer: ReplicaId, is_proxy: bool) -> (Self, mpsc::Receiver<Incoming>) {
+        let (incoming, received) = mpsc::channel(WAITING);
+        (Self { peer, incoming, is_proxy, named: Instant::now() }, received)
+    }
 }
 
 impl Remote {
@@ -98,9 +115,14 @@ impl Remote {
     /// A new link to the replica `owner`, for a proxy.
     fn link_to(&self, owner: ReplicaId) -> (LinkId, mpsc::Receiver<Incoming>) {
         let link = LinkId(Uuid::new_v4());
-        let (incoming, received) = mpsc::channel(WAITING);
-        self.routes().links.insert(link, Route { peer: owner, incoming });
+        let (route, received) = Route::new(owner, true);
+        self.routes().links.insert(link, route);
         (link, received)
+    }
+
+    /// When a beat of that replica came last.
+    fn heard_of(&self, peer: ReplicaId) -> Option<Instant> {
+        self.routes().heard.get(&peer).copied()
     }
 
     /// The proxy of a link has ended.
@@ -112,10 +134,12 @@ impl Remote {
     fn served(&self, link: LinkId) {
         let (mut routes, now) = (self.routes(), Instant::now());
         routes.links.remove(&link);
-        while routes.ended.front().is_some_and(|(since, _)| now - *since > REMEMBERED) {
-            routes.ended.pop_front();
+        while let Some((_, old)) = routes.ended.pop_front_if(|(since, _)| now - *since > REMEMBERED)
+        {
+            routes.has_ended.remove(&old);
         }
         routes.ended.push_back((now, link));
+        routes.has_ended.insert(link);
     }
 
     /// A replica was declared dead: links to it, and links of it, end.
@@ -173,20 +197,34 @@ impl LiveSessions {
             }
             Message::ToOwner(message) => {
                 let link = message.link;
-                let has_ended = routes.ended.iter().any(|(_, ended)| *ended == link);
                 if message.ends {
                     return;
                 }
-                if has_ended {
+                if routes.has_ended.contains(&link) {
                     drop(routes);
-                    tokio::spawn(serving::not_mine(Arc::clone(self), from, link));
+                    tokio::spawn(serving::not_mine(Arc::clone(self), from, vec![link]));
                     return;
                 }
-                let (incoming, received) = mpsc::channel(WAITING);
-                routes.links.insert(link, Route { peer: from, incoming });
+                let (route, received) = Route::new(from, false);
+                routes.links.insert(link, route);
                 drop(routes);
                 tokio::spawn(Serving::run(Arc::clone(self), from, message, received));
             }
+            Message::Beat(beat) => {
+                let Beat { links, served } = routes.heard(from, beat, Instant::now());
+                drop(routes);
+                if !links.is_empty() {
+                    tokio::spawn(serving::not_mine(Arc::clone(self), from, links));
+                }
+                if !served.is_empty() {
+                    let (sessions, gone) = (Arc::clone(self), Message::Gone(served));
+                    tokio::spawn(async move {
+                        let me = sessions.me();
+                        sessions.remote.send(me, from, Lane::Control, &gone).await;
+                    });
+                }
+            }
+            Message::Gone(links) => routes.gone(from, &links),
             Message::Seen(seen) => {
                 if let Some(looking) = routes.looks.get(&seen.id) {
                     let _ = looking.try_send((from, seen));
@@ -203,6 +241,11 @@ impl LiveSessions {
             }
         }
     }
+}
+
+/// The sending end of a new link.
+fn sender<T: Clone>() -> LinkSender<T> {
+    LinkSender::new(PACE, getrandom::u32().unwrap_or_default())
 }
 
 /// Resolves at `when`; never if there is none.

@@ -22,8 +22,14 @@ fn action_of(method: &Method, path: &str) -> Option<Action> {
     Some(match path.as_str() {
         "/healthz" | "/readyz" | "/v1/sbp/token/{token}" | "/v1/sbp/identity" => return None,
         path if path.starts_with("/spec/") => return None,
+        // Other gateways' tokens, which are no credentials of users: see `federation.rs`.
+        "/.well-known/sbp" => return None,
+        path if path.starts_with("/v1/sbp/bundles") || path.starts_with("/v1/sbp/federation") => {
+            return None;
+        }
         // Metrics are open to this machine; but whoever shows a key is asked for the scope.
         "/metrics" | "/v1/sbp/keys/rotate" | "/v1/replicas" => Action::Operate,
+        path if path.starts_with("/v1/peers") => Action::Operate,
         path if ["users", "keys", "devices"]
             .iter()
             .any(|kind| path.starts_with(&format!("/v1/{kind}"))) =>

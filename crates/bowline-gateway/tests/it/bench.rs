@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bowline_bus::{Bus, Memory};
 use bowline_gateway::config::{ApprovalsMode, Config, Policy, ToolRule};
-use bowline_gateway::{Gateway, identity_file};
+use bowline_gateway::{Gateway, Signer, identity_file};
 use bowline_store::Store;
 use bowline_store::sqlite::Sqlite;
+use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -163,7 +164,7 @@ impl Bench {
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.gateway.address())
+        format!("{}{path}", self.gateway.url())
     }
 
     pub(crate) async fn session(&self) -> Session {
@@ -319,7 +320,9 @@ async fn replica(
     bus: &Arc<impl Bus>,
     folder: &tempfile::TempDir,
 ) -> Gateway {
-    let signer = identity_file::load_or_make(folder.path()).unwrap();
+    let identity = identity_file::load_or_make(folder.path()).unwrap();
+    let previous = identity_file::load_previous(folder.path(), Timestamp::now()).unwrap();
+    let signer = Signer::Own(Arc::new(identity), previous);
     let (config, store) = (config.clone(), Arc::clone(store));
     let bus = Arc::clone(bus);
     Gateway::start_with(config, store, bus, Some(LOCAL_KEY), signer).await.unwrap()

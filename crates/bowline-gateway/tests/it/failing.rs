@@ -14,6 +14,9 @@ use bowline_sbp::budget::{Day, OwnLimits, Spender, Spent};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::context::SessionLog;
 use bowline_sbp::delivery::Logged;
+use bowline_sbp::federation::migration::{Dropped, Stage};
+use bowline_sbp::federation::reservation::Refusal;
+use bowline_sbp::federation::{GatewayId, MovedTether, Pin, ReservationId};
 use bowline_sbp::id::{ExportId, MemoryId, Seq, SessionId, UserId};
 use bowline_sbp::session::{
     AttachmentRow, Commit, CommitError, DeviceRow, Fence, IdempotencyKey, KnownKey, Loaded,
@@ -21,14 +24,17 @@ use bowline_sbp::session::{
 };
 use bowline_store::sqlite::Sqlite;
 use bowline_store::{
-    Approvals, Arrival, Audit, AuditEntry, AuditQuery, Created, DayOfUse, Derived, Devices, Edge,
-    Entry, Error, Export, Family, Hit, Leases, LiveCount, Log, Memories, Memory, MemoryOwner,
-    NewExport, NewFork, NewImport, NewMemory, Packed, Page, ReplicaLease, Result, Roaming, Search,
+    AnnouncedExport, Approvals, Arrival, AskReservation, Audit, AuditEntry, AuditQuery, Created,
+    DayOfUse, Derived, Devices, Edge, Entry, Error, Export, Family, Federation, Forward, Hit,
+    KeptMigration, KeptPeer, KeptReservation, Leases, LiveCount, Log, Memories, Memory,
+    MemoryOwner, Moved, NewExport, NewFork, NewImport, NewMemory, NewMigration, OfferUsed, Packed,
+    Page, PairingOffer, PairingRate, Pairings, ReplicaLease, Reserving, Result, Roaming, Search,
     Secrets, Session, Sessions, SharedSession, SpentToday, StoredSecret, Tether, ToolPin,
     TurnMemories, Upkeep, Usage, User, UserKey, Users,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 #[derive(Debug)]
 pub(crate) struct Failing {
@@ -42,6 +48,16 @@ pub(crate) struct Failing {
     held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
     /// The operations that have completed.
     ended: Mutex<Vec<&'static str>>,
+    leases: Mutex<LeasesEnd>,
+}
+
+/// Whether leases end, as they do where several replicas share the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeasesEnd {
+    Never,
+    UnlessRenewed,
+    /// None can be renewed.
+    Always,
 }
 
 impl Failing {
@@ -53,7 +69,12 @@ impl Failing {
             fenced: Mutex::default(),
             held: Mutex::default(),
             ended: Mutex::default(),
+            leases: Mutex::new(LeasesEnd::Never),
         }
+    }
+
+    pub(crate) fn leases_end(&self, end: LeasesEnd) {
+        *self.leases.lock().unwrap() = end;
     }
 
     /// The next call of that operation fails with this error, once.
@@ -135,16 +156,6 @@ macro_rules! fails_when_told {
 }
 
 fails_when_told! {
-    Leases [is_shared -> bool] {
-        register(me: ReplicaId) -> ();
-        renew(me: ReplicaId) -> bool;
-        replicas() -> Vec<ReplicaLease>;
-        declare_dead(replica: ReplicaId, seen: Timestamp) -> bool;
-        owner(id: SessionId) -> Option<ReplicaId>;
-        retire(replica: ReplicaId) -> ();
-        release(me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> ();
-        unfinished(me: ReplicaId) -> Vec<(SessionId, u64)>;
-    }
     Log {
         history(id: SessionId) -> SessionLog;
         entries_after(id: SessionId, after: Seq, limit: u32) -> Vec<Entry>;
@@ -180,6 +191,37 @@ fails_when_told! {
         fork(fork: NewFork) -> Derived;
         family(session: String, user: UserId, most: u32) -> Family;
     }
+    Federation {
+        use_peer_token(issuer: GatewayId, jti: Uuid, until: Timestamp) -> bool;
+        forget_peer_tokens(before: Timestamp) -> u64;
+        exports_with_cid(cid: Cid, at: Timestamp) -> Vec<(Export, Vec<u8>)>;
+        announced_exports(at: Timestamp, most: u32) -> Vec<AnnouncedExport>;
+        reserve(ask: AskReservation, fresh: Option<(NewExport, Seq)>) -> Reserving;
+        confirm_reservation(
+            id: ReservationId,
+            peer: GatewayId,
+            forward: Forward,
+            at: Timestamp
+        ) -> Result<KeptReservation, Refusal>;
+        release_reservation(id: ReservationId, peer: GatewayId, at: Timestamp) -> Result<(), Refusal>;
+        reservation(id: ReservationId) -> Option<KeptReservation>;
+        forward(session: SessionId) -> Option<Forward>;
+        moved(session: SessionId, most: u32) -> Option<Moved>;
+        moved_tether(session: SessionId) -> MovedTether;
+        migration_of(origin: GatewayId, export: ExportId) -> Option<KeptMigration>;
+        begin_migration(new: NewMigration) -> KeptMigration;
+        migration(id: ReservationId) -> Option<KeptMigration>;
+        open_migrations() -> Vec<KeptMigration>;
+        stage_migration(id: ReservationId, bundle: Vec<u8>) -> Stage;
+        staged_bundle(id: ReservationId) -> Option<Vec<u8>>;
+        activate_migration(id: ReservationId, import: NewImport) -> Stage;
+        drop_migration(id: ReservationId, from: Stage, why: Dropped) -> Stage;
+        peer(id: GatewayId) -> Option<KeptPeer>;
+        peers() -> Vec<KeptPeer>;
+        keep_peer(peer: KeptPeer) -> ();
+        pin_peer(peer: KeptPeer, before: Option<Pin>) -> bool;
+        forget_peer(id: GatewayId) -> bool;
+    }
     Memories {
         remember(agent: MemoryOwner, memories: Vec<NewMemory>, instead: bool) -> Vec<Memory>;
         memories(agent: MemoryOwner, before: Option<MemoryId>, limit: u32) -> Vec<Memory>;
@@ -204,12 +246,72 @@ fails_when_told! {
         replace_token(session: SessionId, before: u64, token: TokenHash, at: Timestamp) -> bool;
         shared_with(session: SessionId, user: UserId) -> Option<Share>;
     }
+    Pairings {
+        offer_pairing(offer: PairingOffer, most: u32, at: Timestamp) -> bool;
+        pairing_offers(at: Timestamp) -> Vec<PairingOffer>;
+        may_try_pairing(rate: PairingRate, at: Timestamp) -> bool;
+        use_offer(offer: Uuid, key: UserKey, at: Timestamp) -> OfferUsed;
+    }
     Secrets {
         secret(name: &'static str, fresh: Vec<u8>) -> Vec<u8>;
         signing_keys(fresh: Vec<u8>, at: Timestamp) -> Vec<StoredSecret>;
         add_signing_key(fresh: Vec<u8>, at: Timestamp) -> Vec<StoredSecret>;
         all_secrets() -> Vec<StoredSecret>;
         replace_secrets(all: Vec<StoredSecret>) -> ();
+        swap_secret(
+            name: &'static str,
+            before: Vec<u8>,
+            after: Vec<(&'static str, Vec<u8>)>
+        ) -> bool;
+    }
+}
+
+#[async_trait::async_trait]
+impl Leases for Failing {
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    async fn register(&self, me: ReplicaId) -> Result<()> {
+        self.store.register(me).await
+    }
+
+    async fn renew(&self, me: ReplicaId) -> Result<bool> {
+        let end = *self.leases.lock().unwrap();
+        match end {
+            LeasesEnd::Always => Err(Error::Unavailable("a test says so".into())),
+            LeasesEnd::Never | LeasesEnd::UnlessRenewed => self.store.renew(me).await,
+        }
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaLease>> {
+        let end = *self.leases.lock().unwrap();
+        let mut leases = self.store.replicas().await?;
+        if end != LeasesEnd::Never {
+            let soon = Timestamp::now() + Duration::from_secs(3);
+            leases.iter_mut().for_each(|lease| lease.expires_at = Some(soon));
+        }
+        Ok(leases)
+    }
+
+    async fn declare_dead(&self, replica: ReplicaId, seen: Timestamp) -> Result<bool> {
+        self.store.declare_dead(replica, seen).await
+    }
+
+    async fn owner(&self, id: SessionId) -> Result<Option<ReplicaId>> {
+        self.store.owner(id).await
+    }
+
+    async fn retire(&self, replica: ReplicaId) -> Result<()> {
+        self.store.retire(replica).await
+    }
+
+    async fn release(&self, me: ReplicaId, sessions: Vec<(SessionId, Fence)>) -> Result<()> {
+        self.store.release(me, sessions).await
+    }
+
+    async fn unfinished(&self, me: ReplicaId) -> Result<Vec<(SessionId, u64)>> {
+        self.store.unfinished(me).await
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message as Packet;
 use uuid::Uuid;
 
-use crate::bench::{Bench, Phone, Session, eventually, hello, list};
+use crate::bench::{Bench, Phone, Session, eventually, hello, joined, list};
 use crate::upstream::{MockUpstream, Piece};
 use crate::written::by_a_dead_process;
 
@@ -273,6 +273,27 @@ async fn sbp_l2_18_the_socket_is_read_while_messages_are_held() {
     let answers = bench.log(&session).await;
     assert!(answers.contains(&("assistant".into(), "a photo".into())), "{answers:?}");
     assert_eq!(questions(&bench, &session).await[1..], sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sbp_l2_18_the_socket_is_read_while_missed_turns_are_sent() {
+    const TURNS: usize = 20;
+    let bench = Bench::start().await;
+    let session = bench.session_with(TURNS).await;
+    let mut phone = bench.socket(&session.id).await;
+    let frames = vec![
+        hello(&session, json!({})),
+        json!({ "type": "TOOL_RESULT" }),
+        json!({ "type": "PING" }),
+        ask("bowline/offline", "echo in between"),
+    ];
+    at_once(&mut phone, frames).await;
+    let missed = |frames: &[Value]| frames.iter().filter(|f| f["type"] == "TETHER_TURN").count();
+    // What cannot be read is answered at once, and a ping behind the turns.
+    let before = missed(&phone.until("PROTOCOL_ERROR").await);
+    assert!(before < TURNS, "it is read only after {TURNS} turns");
+    assert_eq!(before + missed(&phone.until("PONG").await), TURNS);
+    assert_eq!(joined(&phone.until("TURN_COMPLETE").await), "in between");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bowline_bus::{Bus, BusError, Health, Inbox, Lane, Memory};
+use bowline_bus::{Bus, BusError, BusHealth, Inbox, Lane, Memory};
 use bowline_store::ReplicaId;
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -57,7 +57,7 @@ impl Bus for Lossy {
         Ok(())
     }
 
-    fn health(&self) -> watch::Receiver<Health> {
+    fn health(&self) -> watch::Receiver<BusHealth> {
         self.bus.health()
     }
 }

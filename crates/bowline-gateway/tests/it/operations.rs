@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bowline_gateway::config::Loopback;
 use bowline_gateway::config::mcp::McpServerConfig;
+use bowline_gateway::config::{Loopback, PeerConfig};
 use bowline_sbp::approval::Approval;
 use bowline_sbp::id::{ApprovalId, TurnId};
 use bowline_sbp::session::{self, AskedRow};
@@ -100,6 +100,11 @@ async fn every_documented_address_is_served() {
         McpServerConfig { enabled: false, command: Some("x".into()), ..McpServerConfig::default() };
     let bench = Bench::with(|config| {
         config.mcp.servers.insert("off".into(), off);
+        config.federation.enabled = true;
+        config.federation.gateway_id = Some("home".parse().unwrap());
+        // Nobody listens there.
+        let url = Some("http://127.0.0.1:1".parse().unwrap());
+        config.federation.peers.insert("work".into(), PeerConfig { url, ..PeerConfig::default() });
         // Users do not close it.
         config.access.loopback = Loopback::Open;
     })
@@ -125,10 +130,12 @@ async fn every_documented_address_is_served() {
             .replace("/v1/users/{name}", "/v1/users/ada")
             .replace("/v1/keys/{id}", &format!("/v1/keys/{key}"))
             .replace("/v1/devices/{id}", &format!("/v1/devices/{device}"))
+            .replace("/v1/peers/{id}", "/v1/peers/work")
             .replace("{id}", &session.id)
             .replace("{surface_id}", "phone")
             .replace("{approval_id}", &approval)
             .replace("{token}", &exported("roaming_token"))
+            .replace("{cid}", &exported("bundle_cid"))
             .replace("{export_id}", &exported("export_id"))
             .replace("{hash}", &image.cid.to_string())
             .replace("{agent_id}", "a")

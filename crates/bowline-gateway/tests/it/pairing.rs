@@ -13,6 +13,7 @@ use crate::bench::{Bench, LOCAL_KEY, list};
 use crate::disk::on_a_bad_disk_with;
 use crate::paired::{Paired, new_key, pair};
 use crate::people::{call, get, key, person};
+use crate::replicas::Replicas;
 use crate::upstream::MockUpstream;
 
 /// As the program around the gateway sets it where there is a relay.
@@ -45,7 +46,7 @@ async fn g7_one_code_pairs_one_of_many_racing_devices() {
     }
     assert_eq!(paired.len(), 1);
     assert_eq!(devices.all().await.unwrap(), paired);
-    assert!(devices.pending().is_empty());
+    assert!(devices.pending().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -57,14 +58,14 @@ async fn g7_a_wrong_code_pairs_nobody_and_uses_nothing_up() {
     let (one, two) = (one.unwrap(), two.unwrap());
     changed.changed().await.unwrap();
     let pending = [(one.code, one.expires_at), (two.code, two.expires_at)];
-    assert_eq!(devices.pending(), pending);
+    assert_eq!(devices.pending().await.unwrap(), pending);
     let refused = devices.pair(new_key(), "phone", |code| *code == [0; 16]).await;
     assert_eq!(refused, Err(PairRefused::BadCode));
-    assert_eq!(devices.pending(), pending);
+    assert_eq!(devices.pending().await.unwrap(), pending);
     changed.mark_unchanged();
     devices.pair(new_key(), "phone", |code| *code == two.code).await.unwrap();
     changed.changed().await.unwrap();
-    assert_eq!(devices.pending(), pending[..1], "the one that it knows");
+    assert_eq!(devices.pending().await.unwrap(), pending[..1], "the one that it knows");
 }
 
 #[tokio::test]
@@ -82,7 +83,7 @@ async fn g11_attempts_to_pair_are_limited_but_not_while_no_code_waits() {
     assert_eq!(guess().await, PairRefused::TooMany);
     let right = devices.pair(new_key(), "phone", |code| *code == offer.code).await;
     assert_eq!(right, Err(PairRefused::TooMany));
-    assert_eq!(devices.pending().len(), 1);
+    assert_eq!(devices.pending().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -106,14 +107,14 @@ async fn g7_a_code_waits_on_if_nothing_was_stored() {
     let devices = bench.gateway.devices();
     let offer = devices.offer(None, None).await.unwrap();
     let full = Error::Unavailable("the disk is full".into());
-    disk.fail("add_key", full.clone());
+    disk.fail("use_offer", full.clone());
     let key = new_key();
     let refused = devices.pair(key, "phone", |code| *code == offer.code).await;
     assert_eq!(refused, Err(PairRefused::Store(full)));
     assert_eq!(devices.find(&key).await.unwrap(), None);
     let paired = devices.pair(key, "phone", |code| *code == offer.code).await.unwrap();
     assert_eq!(devices.find(&key).await.unwrap(), Some(paired));
-    assert!(devices.pending().is_empty());
+    assert!(devices.pending().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -142,7 +143,7 @@ async fn codes_are_made_over_http_only_where_there_is_a_relay_and_only_by_who_ma
     tell_codes(&bench);
     let made = bench.post_as_owner(path, json!({ "user": "ada" })).await;
     assert_eq!(made.status, 201, "{}", made.text);
-    let (code, expires_at) = bench.gateway.devices().pending()[0];
+    let (code, expires_at) = bench.gateway.devices().pending().await.unwrap()[0];
     let text = format!("pair:{}", uuid::Uuid::from_bytes(code).simple());
     assert_eq!(made.body, json!({ "text": text, "expires_at": expires_at }));
     for (asked, status) in [
@@ -157,7 +158,7 @@ async fn codes_are_made_over_http_only_where_there_is_a_relay_and_only_by_who_ma
     }
     assert_eq!(call(&bench, &ada.key, Method::POST, path, json!({})).await.status, 403);
     assert_eq!(bench.post(path, json!({})).await.status, 401);
-    assert_eq!(bench.gateway.devices().pending().len(), 2);
+    assert_eq!(bench.gateway.devices().pending().await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -206,4 +207,54 @@ async fn devices_are_listed_with_their_fingerprints_and_keys_say_which_are_devic
     let revoked = &list(&keys.body["keys"])[0];
     assert_eq!(revoked["device"], fingerprint);
     assert!(!revoked["revoked_at"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g7_a_code_of_one_replica_pairs_at_another_and_once() {
+    let replicas = Replicas::start(3).await;
+    let [a, b, c] = [0, 1, 2].map(|at| replicas.all[at].gateway.devices());
+    let offer = a.offer(None, None).await.unwrap();
+    let waiting = [(offer.code, offer.expires_at)];
+    for devices in [&a, &b, &c] {
+        assert_eq!(devices.pending().await.unwrap(), waiting);
+    }
+    let knows = |code: &[u8; 16]| *code == offer.code;
+    let paired = b.pair(new_key(), "phone", knows).await.unwrap();
+    assert_eq!(c.pair(new_key(), "another", knows).await, Err(PairRefused::BadCode));
+    for devices in [&a, &b, &c] {
+        assert!(devices.pending().await.unwrap().is_empty());
+        assert_eq!(devices.find(&paired.key).await.unwrap(), Some(paired.clone()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g11_guesses_are_counted_across_replicas() {
+    let replicas = Replicas::start(2).await;
+    let [a, b] = [0, 1].map(|at| replicas.all[at].gateway.devices());
+    let offer = a.offer(None, None).await.unwrap();
+    for guess in 0..10 {
+        let devices = if guess % 2 == 0 { &a } else { &b };
+        let refused = devices.pair(new_key(), "phone", |_| false).await;
+        assert_eq!(refused, Err(PairRefused::BadCode));
+    }
+    for devices in [&a, &b] {
+        let right = devices.pair(new_key(), "phone", |code| *code == offer.code).await;
+        assert_eq!(right, Err(PairRefused::TooMany));
+    }
+}
+
+#[tokio::test]
+async fn a_code_outlives_a_restart_of_its_gateway_and_is_not_in_the_database() {
+    let bench = Bench::start().await;
+    let offer = bench.gateway.devices().offer(None, None).await.unwrap();
+    let waiting = bench.gateway.devices().pending().await.unwrap();
+    bench.gateway.stop().await;
+    for file in std::fs::read_dir(bench.folder.path()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(16).any(|some| some == offer.code));
+    }
+    let again = Bench::on(bench.store, bench.folder, |_| {}).await;
+    assert_eq!(again.gateway.devices().pending().await.unwrap(), waiting);
+    let key = new_key();
+    again.gateway.devices().pair(key, "phone", |code| *code == offer.code).await.unwrap();
 }

@@ -244,6 +244,8 @@ async fn sbp_l3_06_a_token_is_refused_from_the_second_of_its_end() {
         at,
         expires_at: at + SignedDuration::from_secs(60),
         spender: None,
+        peer: None,
+        announce: false,
     };
     let claims = RoamingClaims {
         sub: export.id,

@@ -367,6 +367,8 @@ async fn sbp_l3_06_a_bundle_that_is_not_what_was_exported_is_refused() {
             at: now,
             expires_at: now + SignedDuration::from_secs(60),
             spender: None,
+            peer: None,
+            announce: false,
         };
         let claims = RoamingClaims {
             sub: export.id,

@@ -7,9 +7,9 @@ use bowline_sbp::budget::Spender;
 use bowline_sbp::bundle::{Contents, MemoryPart, MessagePart, Sealed, SessionPart, SnapshotPart};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::federation::GatewayId;
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::{ExportId, SessionId, UserId};
-use bowline_sbp::roaming_token::RoamingClaims;
 use bowline_sbp::tool_result::without_images;
 use bowline_store::{Entry, Error, Export, Memory, MemoryOwner, NewExport, Packed, Session};
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +24,7 @@ const TASK_CHARS: usize = 200;
 pub(super) const ALL_MEMORIES: u32 = 10_000;
 
 impl Engine {
-    /// Exports the session as it is now; `memory`: with its agent's memories, and those it carries. Without a label, the
+    /// Exports the session as it is now, for that gateway if one is named, and announced to trackers or not; `memory`: with its agent's memories, and those it carries. Without a label, the
     /// bundle is labelled with the title that a person gave the session.
     pub(crate) async fn export(
         &self,
@@ -32,27 +32,30 @@ impl Engine {
         ttl: SignedDuration,
         label: Option<String>,
         memory: bool,
+        (peer, announce): (Option<GatewayId>, bool),
         spender: Spender,
     ) -> Result<Exported, Failure> {
         self.check_export(&spender).await?;
         let packed = self.store.pack(id).await?.ok_or(Error::NoSession)?;
         let title = packed.session.titles.given.as_deref().map(str::to_owned);
         let packed = self.with_blobs(packed).await?;
-        let signer = Some(Arc::clone(&self.signer));
+        let signer = Some(self.signer.identity());
         let export = self.bundle(packed, ttl, label.or(title), memory, signer).await?;
-        let export = NewExport { spender: Some(spender), ..export };
+        if let (Some(federation), Some(peer), true) = (&self.federation, &peer, export.with_memory)
+            && !federation.can_tell(&*self.store, peer).await?
+        {
+            return Err(unknown_gateway(peer));
+        }
+        let export = NewExport { spender: Some(spender), peer, announce, ..export };
         if export.bundle.len() > self.limits.import_body {
             return Err(too_large(self.limits.import_body));
         }
         let export = self.store.keep_export(export).await?;
         metrics::counter!("bowline_exports_total").increment(1);
-        let claims = RoamingClaims {
-            sub: export.id,
-            sid: id,
-            iat: export.created_at.as_second(),
-            exp: export.expires_at.as_second(),
-        };
-        let roaming_token = self.keys.sign(&claims).ok_or_else(internal)?;
+        if announce {
+            self.announcements_changed();
+        }
+        let roaming_token = self.roaming_token(&export)?;
         let cid = Cid::from_bytes(export.cid);
         Ok(Exported {
             export_id: export.id,
@@ -67,9 +70,16 @@ impl Engine {
         })
     }
 
+    /// An export may have become open, used or gone: trackers are told at once.
+    pub(crate) fn announcements_changed(&self) {
+        if let Some(federation) = &self.federation {
+            federation.exports_changed();
+        }
+    }
+
     /// The packed session with its blobs in its messages. Images of tool results are left out: other
     /// gateways would send our form of an image to a model that refuses it.
-    async fn with_blobs(&self, mut packed: Packed) -> Result<Packed, Failure> {
+    pub(super) async fn with_blobs(&self, mut packed: Packed) -> Result<Packed, Failure> {
         for entry in packed.entries.iter_mut().filter(|entry| entry.message.may_have_images()) {
             entry.message = without_images(&entry.message).into_owned();
         }
@@ -122,12 +132,14 @@ impl Engine {
             at: now,
             expires_at: now.checked_add(ttl).map_err(|_| internal())?,
             spender: None,
+            peer: None,
+            announce: false,
         })
     }
 
     /// What a token refers to. Inspecting does not consume it (SBP-L3-09).
     pub(crate) async fn inspect(&self, token: &str) -> Result<TokenView, Failure> {
-        let claims = self.keys.read_expired(&*self.store, token).await?;
+        let claims = self.own_token(token, clock::now()).await?;
         let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
         let expired = claims.exp <= clock::now().as_second();
         let consumed = export.imported.is_some();
@@ -211,6 +223,15 @@ pub(super) fn has_memory() -> Failure {
     let why = "this bundle has the memory of its agent, which takes a key of the session's user \
                with the scope `read`; export the session without memory (`with_memory: false`, \
                `bowline export --without-memory`)";
+    Failure::new(Code::Forbidden, why)
+}
+
+/// Whoever says first to be that gateway would get the memory.
+fn unknown_gateway(peer: &GatewayId) -> Failure {
+    let why = format!(
+        "nothing is known here of a gateway {peer}, so memory cannot be exported for it: name it in \
+         `federation.peers` (`bowline peers add {peer}=URL`), or export without memory (--without-memory)"
+    );
     Failure::new(Code::Forbidden, why)
 }
 

@@ -7,7 +7,7 @@ use bowline_sbp::bundle::{
 };
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId};
+use bowline_sbp::id::{AgentId, ExportId, MemoryId, SessionId, SnapshotId, TurnId, UserId};
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::title;
 use bowline_store::{
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::{Engine, Identity, internal};
+use super::ancestry::CameFromGateway;
 use super::export::has_memory;
 use super::remembered;
 use crate::auth::hash_token;
@@ -46,6 +47,21 @@ pub(crate) struct Import {
     pub(crate) signature: RequiredSignature,
 }
 
+/// How a bundle becomes a session.
+#[derive(Debug)]
+pub(super) struct ImportPlan {
+    pub(super) id: SessionId,
+    pub(super) user: UserId,
+    pub(super) agent: AgentId,
+    pub(super) with_memory: bool,
+    pub(super) export_id: Option<ExportId>,
+    pub(super) consume: bool,
+    pub(super) kind: EdgeKind,
+    pub(super) key: Option<IdempotencyKey>,
+    /// The gateway that it comes from, if it is another one.
+    pub(super) from: Option<CameFromGateway>,
+}
+
 /// A verified bundle, and its export if it was made by this gateway.
 struct Checked {
     opened: Opened,
@@ -70,28 +86,64 @@ impl Engine {
         let Import { source, agent, reuse, with_memory, signature: required } = asked;
         let consume = matches!(source, Source::Token(_)) && !reuse;
         let checked = self.check(source, identity, consume && key.is_none()).await?;
-        let Checked { opened: Opened { mut contents, cid, signature }, export_id } = checked;
-        signature.check(required)?;
-        let now = clock::now();
+        let Checked { opened, export_id } = checked;
+        opened.signature.check(required)?;
+        let agent = self.agent_for(identity, agent, &opened)?;
+        let kind = if reuse && export_id.is_some() { EdgeKind::Fork } else { EdgeKind::Import };
         let id = SessionId(Uuid::now_v7());
-        let own = || contents.session.agent.parse().ok().filter(|own| self.knows(own));
-        let agent_id = agent.or_else(own).unwrap_or_else(AgentId::fallback);
-        if identity.check_agent(&agent_id).is_err() {
-            let message = format!("that key is not for the agent {}", agent_id.as_str());
-            return Err(Failure::new(Code::Forbidden, message));
+        let user = identity.user();
+        let plan =
+            ImportPlan { id, user, agent, with_memory, export_id, consume, kind, key, from: None };
+        let (import, edge) = self.planned(opened, plan).await?;
+        let made = self.store.import(import).await?;
+        if consume {
+            self.announcements_changed();
         }
+        failpoint::pass_as("import", "answer");
+        metrics::counter!("bowline_imports_total").increment(1);
+        self.imported(made, &edge, identity)
+    }
+
+    /// The agent of an imported session: the one that was asked for, or that of the bundle if it is known here.
+    pub(super) fn agent_for(
+        &self,
+        identity: &Identity,
+        asked: Option<AgentId>,
+        opened: &Opened,
+    ) -> Result<AgentId, Failure> {
+        let own = || opened.contents.session.agent.parse().ok().filter(|own| self.knows(own));
+        let agent = asked.or_else(own).unwrap_or_else(AgentId::fallback);
+        match identity.check_agent(&agent) {
+            Ok(()) => Ok(agent),
+            Err(_) => {
+                let message = format!("that key is not for the agent {}", agent.as_str());
+                Err(Failure::new(Code::Forbidden, message))
+            }
+        }
+    }
+
+    /// The session that a bundle becomes, and its lineage edge.
+    pub(super) async fn planned(
+        &self,
+        opened: Opened,
+        plan: ImportPlan,
+    ) -> Result<(NewImport, Edge), Failure> {
+        let Opened { mut contents, cid, signature } = opened;
+        let ImportPlan { id, user, agent, with_memory, export_id, consume, kind, key, from } = plan;
+        let now = clock::now();
         let title = contents.label.as_deref().and_then(|label| title::given(label).ok().flatten());
         let about = About {
             label: contents.label.take(),
             bundle_cid: cid,
             from_agent_id: contents.session.agent.clone(),
-            to_agent_id: agent_id.clone(),
+            to_agent_id: agent.clone(),
             origin_export_id: contents.export_id.clone(),
             exported_at: contents.exported_at,
             messages: contents.messages.len() as u64,
             memory_restored: with_memory && contents.memory.as_ref().is_some_and(|m| !m.is_empty()),
             memories: contents.memory.as_ref().map_or(0, |memory| memory.len() as u64),
             signed_by: signature.key().map(|key| key.to_string()),
+            from_gateway: from,
         };
         let mut told = told(&about, &contents.session.id, now);
         let memories = match with_memory {
@@ -115,7 +167,6 @@ impl Engine {
             turn_id: TurnId(Uuid::now_v7()),
             at: now,
         });
-        let kind = if reuse && export_id.is_some() { EdgeKind::Fork } else { EdgeKind::Import };
         let detail = serde_json::to_string(&about).map_err(|_| internal())?;
         let edge = Edge {
             kind,
@@ -130,8 +181,8 @@ impl Engine {
                 id,
                 token_hash: hash_token(&self.access.token_for(id)),
                 listed: false,
-                user: identity.user(),
-                agent_id,
+                user,
+                agent_id: agent,
                 metadata: contents.session.metadata.unwrap_or_else(|| "{}".into()),
                 at: now,
             },
@@ -148,16 +199,14 @@ impl Engine {
             detail,
             title,
             key,
+            tether: None,
         };
-        let made = self.store.import(import).await?;
-        failpoint::pass_as("import", "answer");
-        metrics::counter!("bowline_imports_total").increment(1);
-        self.imported(made, &edge, identity)
+        Ok((import, edge))
     }
 
     /// The response, made from stored data: with an idempotency key it may be repeated much later
     /// (G3).
-    fn imported(
+    pub(super) fn imported(
         &self,
         made: Derived,
         edge: &Edge,
@@ -211,7 +260,7 @@ impl Engine {
             Source::Bundle(opened) => return Ok(Checked { opened: *opened, export_id: None }),
             Source::Token(token) => token,
         };
-        let claims = self.keys.read(&*self.store, &token, clock::now()).await?;
+        let claims = self.valid_token(&token, clock::now()).await?;
         let (export, bundle) = self.store.export(claims.sub).await?.ok_or(Error::NoExport)?;
         if once && export.imported.is_some() {
             return Err(Error::Consumed.into());
@@ -289,6 +338,9 @@ struct About {
     /// The key of the gateway that signed the bundle.
     #[serde(default)]
     signed_by: Option<String>,
+    /// The gateway that it came from, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from_gateway: Option<CameFromGateway>,
 }
 
 /// The system message that tells the model about the import.

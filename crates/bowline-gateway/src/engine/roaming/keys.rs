@@ -12,7 +12,6 @@ use bowline_sbp::api::KeyRotated;
 use bowline_sbp::error::Failure;
 use bowline_sbp::roaming_token::{RoamingClaims, SigningKey, TokenError};
 use bowline_store::{Result, Store, StoredSecret};
-use jiff::Timestamp;
 
 use crate::auth::random;
 use crate::clock;
@@ -55,17 +54,13 @@ impl Keyring {
         Ok(())
     }
 
-    pub(super) fn sign(&self, claims: &RoamingClaims) -> Option<String> {
-        self.keys().last().map(|key| claims.sign(key))
+    /// What the installation's secrets are sealed with.
+    pub(in crate::engine) fn sealing(&self) -> &Sealing {
+        &self.sealing
     }
 
-    pub(super) async fn read(
-        &self,
-        store: &dyn Store,
-        token: &str,
-        now: Timestamp,
-    ) -> Result<RoamingClaims, Failure> {
-        self.verify(store, |keys| RoamingClaims::read(token, keys, now)).await
+    pub(super) fn sign(&self, claims: &RoamingClaims) -> Option<String> {
+        self.keys().last().map(|key| claims.sign(key))
     }
 
     pub(super) async fn read_expired(
@@ -90,7 +85,8 @@ impl Keyring {
         Ok(claims?)
     }
 
-    fn may_read_again(&self) -> bool {
+    /// Once a second at most, whatever unknown tokens are shown.
+    pub(in crate::engine) fn may_read_again(&self) -> bool {
         let mut read_at = self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
         let may = read_at.is_none_or(|at| at.elapsed() >= READ_EVERY);
         if may {

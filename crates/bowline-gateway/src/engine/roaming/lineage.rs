@@ -1,13 +1,14 @@
 //! The lineage of a session across exports, imports, forks and handoffs, and what each session and
 //! each branch has cost (SBP-L3-12).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bowline_sbp::api::{BranchCost, Lineage, LineageEdge, SessionCost};
 use bowline_sbp::error::Failure;
 use bowline_store::{Edge, EdgeKind, Member, Session};
 
 use super::super::Engine;
+use super::ancestry;
 
 /// The most related sessions in one response.
 const MOST_RELATIVES: u32 = 10_000;
@@ -35,6 +36,12 @@ impl Engine {
             family.edges.iter().filter(mine).cloned().map(edge).collect()
         };
         let origin = family.edges.iter().find(|edge| edge.session == me).cloned().map(edge);
+        let mut elsewhere = Vec::new();
+        if all {
+            let members = family.members.iter().map(|member| member.session.as_str());
+            elsewhere = self.edges_away(user, members).await?;
+            elsewhere.extend(self.foreign_edges(user, &family.edges).await?);
+        }
         let mut sessions = costs(&family.members, &family.edges, family.cut);
         if !all {
             sessions.retain(|cost| cost.session_id == me);
@@ -49,20 +56,38 @@ impl Engine {
             forks: of(EdgeKind::Fork, true),
             origin,
             truncated: family.cut,
-            tree: family.edges.into_iter().map(edge).collect(),
+            tree: whole(family.edges.into_iter().map(edge).collect(), elsewhere),
             sessions,
         })
     }
 }
 
+/// The tree with what other gateways know of it, each edge once.
+fn whole(mut tree: Vec<LineageEdge>, elsewhere: Vec<LineageEdge>) -> Vec<LineageEdge> {
+    if elsewhere.is_empty() {
+        return tree;
+    }
+    let ends = |edge: &LineageEdge| (edge.from_session_id.clone(), edge.to_session_id.clone());
+    let mut known: HashSet<_> = tree.iter().map(ends).collect();
+    tree.extend(elsewhere.into_iter().filter(|edge| known.insert(ends(edge))));
+    tree.sort_by_key(|edge| edge.created_at);
+    tree
+}
+
 fn edge(edge: Edge) -> LineageEdge {
+    let from_gateway = ancestry::gateway_of(&edge).map(|from| from.shown());
+    let mut detail: serde_json::Map<_, _> = serde_json::from_str(&edge.detail).unwrap_or_default();
+    detail.remove(ancestry::FROM_GATEWAY);
     LineageEdge {
         kind: edge.kind.as_str().to_owned(),
         from_session_id: edge.origin,
         to_session_id: edge.session,
         export_id: edge.export_id,
         created_at: edge.at,
-        detail: serde_json::from_str(&edge.detail).unwrap_or_default(),
+        detail,
+        from_gateway,
+        to_gateway: None,
+        said_by: None,
     }
 }
 

@@ -10,10 +10,10 @@ use bowline_sbp::session::{Command, ReplicaId};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::read;
+use super::{beat, read};
 use crate::liveness::LocalSessions;
 use crate::session::live::Live;
-use crate::session::registry::{Identity, LiveSessions};
+use crate::session::registry::LiveSessions;
 
 /// How soon the inbox under a new id is tried to be opened again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -67,9 +67,10 @@ impl LiveSessions {
     /// Begins to read messages of other replicas. Before this replica registers: whoever finds it
     /// in the store can reach it.
     pub(crate) async fn listen(self: &Arc<Self>) -> Result<(), BusError> {
-        let Identity { me, ended } = self.identity();
-        let inbox = self.remote.open(me).await?;
-        tokio::spawn(read(Arc::downgrade(self), inbox, ended));
+        let identity = self.identity();
+        let inbox = self.remote.open(identity.me).await?;
+        tokio::spawn(read(Arc::downgrade(self), inbox, identity.ended.clone()));
+        tokio::spawn(beat::send(Arc::downgrade(self), identity));
         Ok(())
     }
 

@@ -18,13 +18,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_bus::Lane;
-use bowline_sbp::session::{CommandId, Fact, Intake, Outbox, Refusal, ReplicaId, Reply};
+use bowline_sbp::session::{CommandId, Fact, Intake, LinkSender, Refusal, ReplicaId, Reply};
 use tokio::sync::mpsc;
 
 use self::texts::Copies;
+use super::beat::TRUSTED;
 use super::wire::{Item, LinkId, Message, ReplyTo, ToOwner};
-use super::{ACKNOWLEDGE, Incoming, RESEND, at};
+use super::{ACKNOWLEDGE, Incoming, PACE, at, sender};
 use crate::session::driver::{Driver, Envelope, ReplyAndText, TaskReport};
+use crate::session::registry::LiveSessions;
 
 /// Items that are not acknowledged; more wait in the inbox, and then with their senders.
 const WINDOW: usize = 256;
@@ -32,20 +34,21 @@ const WINDOW: usize = 256;
 const DOUBT: Duration = Duration::from_secs(2);
 /// After which commands are refused if the owner, although alive, does not answer.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the owner hears from a proxy that somebody needs, and from others.
+/// How often the owner hears from a proxy that somebody needs, and from others, if its replica sends no
+/// beats or text comes.
 const ALIVE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3);
 /// How long a proxy stays when nobody needs it. Shorter than an actor, whose history is worth
 /// keeping: as long as it stays, so does the owner's actor.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often what is missing is asked for.
+/// After which what is missing is asked for again, at first.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) struct Proxy<'a> {
     driver: &'a mut Driver,
     owner: ReplicaId,
     link: LinkId,
-    items: Outbox<Arc<Item>>,
+    items: LinkSender<Arc<Item>>,
     replies: Intake,
     /// Replies that wait for a state or for text, in order.
     held: Vec<(u64, Arc<ReplyTo>)>,
@@ -55,13 +58,17 @@ pub(super) struct Proxy<'a> {
     version: u64,
     texts: Copies,
     heard: Instant,
+    /// Since when an answer is expected.
+    expects: Instant,
+    /// The owner was told that somebody here watches.
+    watches: bool,
     /// When the owner was last sent something.
     sent: Option<Instant>,
     acknowledge: Option<Instant>,
     /// When the store is asked for the owner, while that does not answer.
     doubt: Option<Instant>,
-    /// When something that is missing is asked for again.
-    missing: Option<Instant>,
+    /// When something that is missing is asked for again, and how long the wait before that is.
+    missing: Option<(Instant, Duration)>,
 }
 
 /// Why a proxy ends.
@@ -71,16 +78,28 @@ enum End {
     OwnerLost,
 }
 
+/// Forgets a link when its proxy ends, however it ends.
+struct Forgotten {
+    sessions: Arc<LiveSessions>,
+    link: LinkId,
+}
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        self.sessions.remote.forget(self.link);
+    }
+}
+
 impl Driver {
     /// Stands for the session's actor at another replica, until that is lost or nobody here needs it.
     pub(in crate::session) async fn follow(&mut self, owner: ReplicaId) {
         let sessions = Arc::clone(&self.sessions);
         let (link, mut incoming) = sessions.remote.link_to(owner);
+        let _forgotten = Forgotten { sessions: Arc::clone(&sessions), link };
         self.own_ref.status().role.set_proxy();
         let mut proxy = Proxy::new(self, owner, link);
         let end = proxy.run(&mut incoming).await;
         proxy.leave().await;
-        sessions.remote.forget(link);
         self.owner_lost = end == End::OwnerLost;
     }
 }
@@ -92,13 +111,15 @@ impl<'a> Proxy<'a> {
             driver,
             owner,
             link,
-            items: Outbox::new(RESEND),
+            items: sender(),
             replies: Intake::default(),
             held: Vec::new(),
             attached: BTreeSet::new(),
             version: 0,
             texts: Copies::default(),
             heard: now,
+            expects: now,
+            watches: false,
             sent: None,
             acknowledge: None,
             doubt: None,
@@ -122,7 +143,13 @@ impl<'a> Proxy<'a> {
             }
             self.flush().await;
             let alive = self.alive_at(needed);
-            let timers = [self.items.deadline(), self.acknowledge, self.doubt, self.missing, alive];
+            let timers = [
+                self.items.deadline(),
+                self.acknowledge,
+                self.doubt,
+                self.missing.map(|(at, _)| at),
+                alive,
+            ];
             let until = timers.into_iter().flatten().min();
             let driver = &mut *self.driver;
             let watched = driver.own_ref.live.receiver_count() > 0;
@@ -172,7 +199,26 @@ impl<'a> Proxy<'a> {
 
     /// When the owner is to hear from this proxy again; none: now.
     fn alive_at(&self, needed: bool) -> Option<Instant> {
-        Some(self.sent? + if needed { ALIVE } else { IDLE })
+        let alive = self.sent? + if needed { ALIVE } else { IDLE };
+        // The last piece of a text may have been lost.
+        if !self.texts.is_empty() {
+            return Some(alive);
+        }
+        let heard = self.driver.sessions.remote.heard_of(self.owner);
+        Some(heard.map_or(alive, |heard| alive.max(heard + TRUSTED)))
+    }
+
+    /// How long the answer to what is missing may be on its way.
+    fn answer_time(&self) -> Duration {
+        ASK_AGAIN.max(self.items.round_trip() * 3 / 2).min(PACE.longest)
+    }
+
+    /// Some of what was missing came.
+    fn came(&mut self) {
+        let soon = Instant::now() + self.answer_time();
+        if let Some((at, wait)) = &mut self.missing {
+            (*at, *wait) = ((*at).min(soon), Duration::ZERO);
+        }
     }
 
     /// Replies up to here were given. Until then the owner keeps what belongs to them.
@@ -205,20 +251,30 @@ impl<'a> Proxy<'a> {
         let now = Instant::now();
         let items = self.items.due(now);
         let alive = self.alive_at(self.is_needed()).is_none_or(|at| at <= now);
-        let missing = self.missing.is_none_or(|at| at <= now);
+        let missing = self.missing.is_none_or(|(at, _)| at <= now);
         let behind = missing && self.is_behind();
         let read = if missing { self.missing_text(alive) } else { Vec::new() };
         let acknowledge = self.acknowledge.is_some_and(|until| until <= now);
         if missing {
             let more = behind || !read.is_empty() || !self.held.is_empty();
-            self.missing = more.then(|| now + ASK_AGAIN);
+            self.missing = more.then(|| {
+                let before = self.missing.map_or(Duration::ZERO, |(_, wait)| wait);
+                let wait = (before * 2).clamp(self.answer_time(), PACE.longest);
+                (now + wait, wait)
+            });
         }
-        if items.is_empty() && !alive && !behind && read.is_empty() && !acknowledge {
+        let watches = self.driver.own_ref.live.receiver_count() > 0;
+        let is_news = watches != self.watches;
+        if items.is_empty() && !alive && !behind && read.is_empty() && !acknowledge && !is_news {
             return;
         }
+        self.watches = watches;
         let asks = alive || behind || !read.is_empty();
         if asks || !items.is_empty() {
             // An answer is expected now.
+            if self.doubt.is_none() {
+                self.expects = now;
+            }
             self.doubt.get_or_insert(now + DOUBT);
         }
         (self.sent, self.acknowledge) = (Some(now), None);
@@ -242,7 +298,7 @@ impl<'a> Proxy<'a> {
             version: self.version,
             behind,
             asks,
-            watches: driver.own_ref.live.receiver_count() > 0,
+            watches: self.watches,
             read,
             ends,
         }));
@@ -252,7 +308,7 @@ impl<'a> Proxy<'a> {
 
     /// The owner has not answered for a while: whether the session has another one.
     async fn is_lost(&mut self) -> bool {
-        let silent = self.heard.elapsed();
+        let silent = self.heard.max(self.expects).elapsed();
         if silent >= PATIENCE {
             tracing::warn!(owner = %self.owner.0, "the owner of a session does not answer");
             for (_, waiting) in self.driver.replies.drain() {

@@ -34,7 +34,8 @@ impl LiveSessions {
         turn: TurnId,
         half_closed: CancellationToken,
     ) -> Option<DropGuard> {
-        if !self.remote.has_peers.load(Ordering::Relaxed) {
+        // Where the store is shared there may be others, even if none was heard yet.
+        if !self.store.is_shared() && !self.remote.has_peers.load(Ordering::Relaxed) {
             return None;
         }
         let (sessions, answered) = (Arc::clone(self), CancellationToken::new());

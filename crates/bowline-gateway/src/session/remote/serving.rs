@@ -12,23 +12,31 @@
 mod text;
 
 use std::collections::{BTreeSet, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bowline_bus::Lane;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::SessionId;
-use bowline_sbp::session::{Arrival, Command, Fact, Intake, LiveState, Outbox, ReplicaId, Reply};
+use bowline_sbp::session::{
+    Arrival, Command, Fact, Intake, LinkSender, LiveState, Refusal, ReplicaId, Reply,
+};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 
 use self::text::Texts;
 use super::wire::{Item, LinkId, Message, ReplyTo, StateAt, TextAt, ToEdge, ToOwner};
-use super::{ACKNOWLEDGE, Incoming, RESEND, SILENCE, at};
+use super::{ACKNOWLEDGE, CUT_OFF, Incoming, PACE, SILENCE, at, sender};
 use crate::session::driver::{Envelope, ReplyAndText, TaskReport};
 use crate::session::live::{Live, Phase};
 use crate::session::registry::{ActorRef, Identity, LiveSessions};
+
+const OF_LATER_RELEASE: &str = "the gateway process that runs the session is of an earlier release and cannot do this; try again \
+     when all of them are upgraded";
 
 /// The number of a command, and what its actor replied; none if it ended without a reply.
 type Answered = (u64, Option<ReplyAndText>);
@@ -42,7 +50,7 @@ pub(super) struct Serving {
     actor: ActorRef,
     live: watch::Receiver<Live>,
     items: Intake,
-    replies: Outbox<Arc<ReplyTo>>,
+    replies: LinkSender<Arc<ReplyTo>>,
     asked: FuturesUnordered<BoxFuture<'static, Answered>>,
     /// The surfaces that were attached over this link.
     epochs: BTreeSet<u64>,
@@ -52,6 +60,9 @@ pub(super) struct Serving {
     version: u64,
     shown: u64,
     shown_at: Instant,
+    /// The newest that has arrived at the edge, and how often the one after it was sent again.
+    seen: u64,
+    repetitions: u32,
     texts: Texts,
     /// Somebody at the edge watches the session.
     watches: bool,
@@ -85,7 +96,12 @@ impl Serving {
         let end = match actor_of(&sessions, session).await {
             Some(actor) => {
                 let mut serving = Self::new(Arc::clone(&sessions), edge, (session, link), actor);
-                let end = serving.serve(first, incoming).await;
+                // A panic ends this link only, and its surfaces are still reported.
+                let served = AssertUnwindSafe(serving.serve(first, incoming)).catch_unwind().await;
+                let end = served.unwrap_or_else(|_| {
+                    metrics::counter!("bowline_panics_total").increment(1);
+                    End::NotMine
+                });
                 for epoch in std::mem::take(&mut serving.epochs) {
                     serving.report(Fact::SurfaceGone { epoch });
                 }
@@ -95,7 +111,7 @@ impl Serving {
         };
         sessions.remote.served(link);
         if end == End::NotMine {
-            not_mine(sessions, edge, link).await;
+            not_mine(sessions, edge, vec![link]).await;
         }
     }
 
@@ -117,13 +133,15 @@ impl Serving {
             actor,
             live,
             items: Intake::default(),
-            replies: Outbox::new(RESEND),
+            replies: sender(),
             asked: FuturesUnordered::new(),
             epochs: BTreeSet::new(),
             state: None,
             version: 0,
             shown: 0,
             shown_at: Instant::now(),
+            seen: 0,
+            repetitions: 0,
             texts: Texts::default(),
             watches: false,
             streams: HashSet::new(),
@@ -145,7 +163,8 @@ impl Serving {
             if self.is_over && self.asked.is_empty() && self.replies.is_empty() {
                 return End::NotMine;
             }
-            let until = [self.replies.deadline(), self.acknowledge, Some(self.heard + SILENCE)];
+            let silent = Some(self.heard_at() + SILENCE);
+            let until = [self.replies.deadline(), self.acknowledge, self.state_due(), silent];
             let until = until.into_iter().flatten().min();
             tokio::select! {
                 biased;
@@ -172,7 +191,7 @@ impl Serving {
                 }
                 () = self.identity.ended.cancelled() => return End::NotMine,
                 () = at(until) => {
-                    if self.heard.elapsed() >= SILENCE {
+                    if self.heard_at().elapsed() >= SILENCE {
                         tracing::info!(edge = %self.edge.0, "a replica with surfaces is silent");
                         return End::EdgeGone;
                     }
@@ -183,16 +202,22 @@ impl Serving {
 
     /// Takes what the proxy sent. Returns why the link ends, if it does.
     async fn take(&mut self, message: ToOwner) -> Option<End> {
-        self.heard = Instant::now();
-        self.replies.acknowledged(message.took);
+        let now = Instant::now();
+        if now - self.heard > CUT_OFF {
+            self.replies.heard_again();
+        }
+        self.heard = now;
+        self.replies.acknowledged(message.took, now);
         self.texts.acknowledged(self.replies.base());
-        let is_late = message.version < self.shown && self.shown_at.elapsed() > RESEND;
-        if message.behind || is_late {
+        if message.version > self.seen {
+            (self.seen, self.repetitions) = (message.version.min(self.version), 0);
+        }
+        if message.behind {
             // The state that was sent did not arrive.
             self.shown = 0;
         }
         if message.asks || message.behind || !message.items.is_empty() {
-            self.acknowledge.get_or_insert(Instant::now() + ACKNOWLEDGE);
+            self.acknowledge.get_or_insert(now + ACKNOWLEDGE);
         }
         self.watch(message.watches);
         message.read.iter().for_each(|at| self.texts.again(*at));
@@ -207,6 +232,12 @@ impl Serving {
                     }
                     self.report(fact);
                 }
+                // Its sender is of a later release, and may wait for a reply.
+                Item::Unknown => {
+                    let failure = Failure::new(Code::NotNow, OF_LATER_RELEASE);
+                    let reply = Reply::Refused(Refusal::Failed(failure));
+                    self.answered(number, ReplyAndText { reply, text: None });
+                }
                 Item::Command(command) => {
                     if self.is_over || !self.pass_on(number, command).await {
                         return Some(End::NotMine);
@@ -215,6 +246,19 @@ impl Serving {
             }
         }
         message.ends.then_some(End::EdgeGone)
+    }
+
+    /// When the edge was last heard, on this link or in a beat.
+    fn heard_at(&self) -> Instant {
+        let beat = self.sessions.remote.heard_of(self.edge);
+        beat.map_or(self.heard, |beat| beat.max(self.heard))
+    }
+
+    /// When the state that was sent is sent again, unless the edge says that it has it.
+    fn state_due(&self) -> Option<Instant> {
+        let usual = PACE.first.max(self.replies.round_trip() * 3 / 2);
+        let wait = usual.saturating_mul(2_u32.saturating_pow(self.repetitions)).min(PACE.longest);
+        (self.seen < self.shown).then(|| self.shown_at + wait)
     }
 
     fn watch(&mut self, watches: bool) {
@@ -308,7 +352,9 @@ impl Serving {
         self.see();
         let now = Instant::now();
         let replies = self.replies.due(now);
-        let is_new = self.version > self.shown;
+        let again = self.state_due().is_some_and(|at| at <= now);
+        self.repetitions = self.repetitions.saturating_add(u32::from(again));
+        let is_new = self.version > self.shown || again;
         let acknowledge = self.acknowledge.is_some_and(|until| until <= now);
         let text = self.texts.pieces(self.link);
         let (me, remote) = (self.identity.me, &self.sessions.remote);
@@ -354,15 +400,17 @@ async fn actor_of(sessions: &Arc<LiveSessions>, id: SessionId) -> Option<ActorRe
     Some(sessions.actor(id).await)
 }
 
-/// Tells a proxy that its session is not here.
-pub(super) async fn not_mine(sessions: Arc<LiveSessions>, edge: ReplicaId, link: LinkId) {
-    let message = Message::ToEdge(Box::new(ToEdge {
-        link,
-        took: 0,
-        base: 1,
-        replies: Vec::new(),
-        state: None,
-        not_mine: true,
-    }));
-    sessions.remote.send(sessions.me(), edge, Lane::Control, &message).await;
+/// Tells proxies that their sessions are not here.
+pub(super) async fn not_mine(sessions: Arc<LiveSessions>, edge: ReplicaId, links: Vec<LinkId>) {
+    for link in links {
+        let message = Message::ToEdge(Box::new(ToEdge {
+            link,
+            took: 0,
+            base: 1,
+            replies: Vec::new(),
+            state: None,
+            not_mine: true,
+        }));
+        sessions.remote.send(sessions.me(), edge, Lane::Control, &message).await;
+    }
 }

@@ -2,7 +2,9 @@
 //!
 //! A release reads its predecessor's messages, so fields are only added, each with a default. A
 //! message of a later format is ignored, as if it had been lost: its sender waits until this replica
-//! is upgraded, too.
+//! is upgraded, too. So is a kind of message that this release does not know. An item or a reply of that
+//! sort has its place in the order, or what comes after it would wait for ever: it is read as one that
+//! is refused.
 //!
 //! An [`Instant`] means nothing to another process: a deadline travels as the time that is left.
 
@@ -10,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_sbp::id::{Seq, SessionId, TurnId, UserId};
-use bowline_sbp::session::{Command, Fact, LiveState, ReplicaId, Reply, RequestDigest};
+use bowline_sbp::session::{Command, Fact, LiveState, Refusal, ReplicaId, Reply, RequestDigest};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -31,6 +33,20 @@ pub(super) enum Message {
     Look(Look),
     Seen(Seen),
     CallerLost(CallerLost),
+    Beat(Beat),
+    /// These links, which the receiver serves, have no proxy any more.
+    Gone(Vec<LinkId>),
+}
+
+/// The sender is there.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Beat {
+    /// Some of the links of its proxies that the receiver serves, as far as it knows.
+    #[serde(default)]
+    pub(super) links: Vec<LinkId>,
+    /// Some of those that it serves itself.
+    #[serde(default)]
+    pub(super) served: Vec<LinkId>,
 }
 
 /// From a proxy. Sent often enough that the owner knows the proxy to be there.
@@ -63,11 +79,36 @@ pub(super) struct ToOwner {
 }
 
 /// What a proxy passes on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) enum Item {
     Command(Command),
     /// Of a surface: a tool result, or that it is gone.
     Fact(Fact),
+    /// What only a later release knows.
+    #[serde(skip)]
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        enum Known {
+            Command(Command),
+            Fact(Fact),
+        }
+        let item = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(match serde_json::from_str(item.get()) {
+            Ok(Known::Command(command)) => Self::Command(command),
+            Ok(Known::Fact(fact)) => Self::Fact(fact),
+            Err(_) => Self::Unknown,
+        })
+    }
+}
+
+/// A reply; of one that only a later release knows, that nobody can tell what was done.
+fn reply<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reply, D::Error> {
+    let reply = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(reply.get()).unwrap_or(Reply::Refused(Refusal::Unreachable)))
 }
 
 /// From the owner.
@@ -97,6 +138,7 @@ pub(super) struct ReplyTo {
     /// many there are.
     #[serde(default)]
     pub(super) text: Option<TextAt>,
+    #[serde(deserialize_with = "reply")]
     pub(super) reply: Reply,
 }
 

@@ -1,27 +1,32 @@
 //! What the owner sends, and what becomes of it here.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bowline_sbp::session::{Arrival, CommandId, Fact, Reply};
 
-use super::super::Incoming;
 use super::super::wire::{Item, ReplyTo, StateAt, TextAt, ToEdge};
+use super::super::{CUT_OFF, Incoming};
 use super::Proxy;
 use crate::session::driver::ReplyAndText;
 use crate::session::live::{Live, Phase};
+
+/// After which a text that does not grow is asked for once more.
+const STALE: Duration = Duration::from_secs(1);
 
 impl Proxy<'_> {
     /// Handles a message. False: the session has another owner, or the owner is dead.
     pub(super) fn arrived(&mut self, message: Incoming) -> bool {
         match message {
             Incoming::ToEdge(message) => {
-                (self.heard, self.doubt) = (Instant::now(), None);
+                self.hear();
                 self.take(*message)
             }
             Incoming::Text(piece) => {
-                (self.heard, self.doubt) = (Instant::now(), None);
-                self.texts.fill(*piece);
+                self.hear();
+                if self.texts.fill(*piece) {
+                    self.came();
+                }
                 true
             }
             Incoming::ToOwner(_) => true,
@@ -29,12 +34,23 @@ impl Proxy<'_> {
         }
     }
 
+    /// The owner is there.
+    fn hear(&mut self) {
+        let now = Instant::now();
+        if now - self.heard > CUT_OFF {
+            self.items.heard_again();
+        }
+        (self.heard, self.doubt) = (now, None);
+    }
+
     fn take(&mut self, message: ToEdge) -> bool {
         if message.not_mine {
             return false;
         }
-        self.items.acknowledged(message.took);
+        self.items.acknowledged(message.took, Instant::now());
         if let Some(state) = message.state {
+            // Until it is acknowledged it is sent again.
+            self.acknowledge_soon();
             self.show(state);
         }
         for (number, reply) in message.replies {
@@ -53,6 +69,7 @@ impl Proxy<'_> {
             return;
         }
         self.version = state.version;
+        self.came();
         let state = state.into_state(Instant::now());
         let running = state.turns.first().filter(|turn| turn.running);
         let text = running.map(|turn| self.texts.of(turn.id, turn.attempt));
@@ -112,12 +129,13 @@ impl Proxy<'_> {
         self.held.iter().any(|(_, reply)| reply.version > self.version)
     }
 
-    /// From where text is missing. `stale`: of texts that have not grown lately, too, whose last
+    /// From where text is missing. `alive`: of texts that have not grown lately, too, whose last
     /// piece may have been lost.
-    pub(super) fn missing_text(&mut self, stale: bool) -> Vec<TextAt> {
+    pub(super) fn missing_text(&mut self, alive: bool) -> Vec<TextAt> {
         let held = self.held.iter().map(|(_, reply)| reply);
         let ended = held.filter(|reply| matches!(reply.reply, Reply::Ended { .. }));
         let wanted: Vec<_> = ended.filter_map(|reply| reply.text).collect();
+        let stale = alive.then(|| STALE.max(self.items.round_trip() * 3 / 2));
         self.texts.missing(&wanted, stale)
     }
 }

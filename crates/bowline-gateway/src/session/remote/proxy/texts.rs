@@ -11,9 +11,6 @@ use bytes::Bytes;
 use super::super::wire::{TextAt, TextPiece};
 use crate::session::text::TextBuffer;
 
-/// After which a text that does not grow is asked for once more.
-const STALE: Duration = Duration::from_secs(1);
-
 /// After which the text of a turn that no state has shown is dropped.
 const UNKNOWN: Duration = Duration::from_secs(60);
 
@@ -45,10 +42,15 @@ impl Copies {
         Arc::clone(&self.0.entry((turn, attempt)).or_insert_with(new).text)
     }
 
-    pub(super) fn fill(&mut self, piece: TextPiece) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a piece. False: one before it is missing.
+    pub(super) fn fill(&mut self, piece: TextPiece) -> bool {
         let TextPiece { at, seq, chunks, text, .. } = piece;
         self.of(at.turn, at.attempt);
-        let Some(copy) = self.0.get_mut(&(at.turn, at.attempt)) else { return };
+        let Some(copy) = self.0.get_mut(&(at.turn, at.attempt)) else { return false };
         if let Some(seq) = seq {
             copy.text.set_seq(seq);
         }
@@ -57,6 +59,7 @@ impl Copies {
         if !copy.has_gap {
             copy.grown = Instant::now();
         }
+        !copy.has_gap
     }
 
     pub(super) fn has_chunks(&self, at: TextAt) -> bool {
@@ -64,15 +67,15 @@ impl Copies {
         copy.map_or(0, |copy| copy.text.position().0) >= at.chunks
     }
 
-    /// From where texts are missing: those with a gap, those of `wanted` that are not complete, and,
-    /// if `stale`, those that have not grown for a while.
-    pub(super) fn missing(&mut self, wanted: &[TextAt], stale: bool) -> Vec<TextAt> {
+    /// From where texts are missing: those with a gap, those of `wanted` that are not complete, and
+    /// those that have not grown for so long as `stale` says.
+    pub(super) fn missing(&mut self, wanted: &[TextAt], stale: Option<Duration>) -> Vec<TextAt> {
         let mut missing = Vec::new();
         for ((turn, attempt), copy) in &mut self.0 {
             let (chunks, bytes) = copy.text.position();
             let of = |at: &&TextAt| (at.turn, at.attempt) == (*turn, *attempt);
             let short = wanted.iter().find(of).is_some_and(|at| at.chunks > chunks);
-            let is_stale = stale && copy.grown.elapsed() >= STALE;
+            let is_stale = stale.is_some_and(|after| copy.grown.elapsed() >= after);
             if copy.has_gap || short || is_stale {
                 copy.has_gap = false;
                 missing.push(TextAt { turn: *turn, attempt: *attempt, chunks, bytes });
