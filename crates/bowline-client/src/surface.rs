@@ -17,6 +17,7 @@ mod ending;
 mod event;
 mod outbox;
 mod partial;
+mod place;
 mod reader;
 mod socket;
 
@@ -36,6 +37,7 @@ pub use event::{CloseReason, Event};
 pub use outbox::Refused;
 
 use driver::{Driver, HandleCommand};
+use place::{Place, Places};
 use socket::Target;
 
 /// Read timeout. The gateway pings every 30 s (SBP-L2-17).
@@ -65,6 +67,7 @@ impl Surface {
         let attach = ClientFrame::Attach(Attach {
             session_id: config.session_id.to_string(),
             session_token: config.session_token,
+            roaming_token: config.roaming_token,
             surface: config.surface,
             sbp_version: Some(SBP_VERSION.into()),
             join: config.join,
@@ -74,7 +77,9 @@ impl Surface {
         });
         let (commands, asked) = mpsc::channel(COMMANDS);
         let (given, events) = mpsc::channel(EVENTS);
-        let driver = Driver::new(target, attach, Retry::new(config.backoff), asked, given);
+        let places = Places::new(Place { target, attach });
+        let retry = Retry::new(config.backoff);
+        let driver = Driver::new(places, config.follow, retry, asked, given);
         Ok(Self { commands, events, task: tokio::spawn(driver.run()) })
     }
 

@@ -20,6 +20,13 @@ pub struct SurfaceConfig {
     pub session_id: SessionId,
     /// The session token. Empty if `bearer` authorises the surface, or no token is required.
     pub session_token: String,
+    /// A roaming token of another gateway, whose session comes to this one first (SBP-L6-05).
+    /// [`session_id`](Self::session_id) is its id there. Takes a `bearer` that may import, unless this gateway trusts
+    /// the other one.
+    pub roaming_token: Option<String>,
+    /// Whether the surface follows its session to another gateway. If not, it is closed with
+    /// [`CloseReason::Moved`](super::CloseReason::Moved).
+    pub follow: bool,
     /// A key of the gateway, sent as `Authorization: Bearer …` with the upgrade.
     pub bearer: Option<String>,
     /// What the surface declares about itself. A list of capabilities without `streaming` requests
@@ -45,6 +52,8 @@ impl SurfaceConfig {
             socket: None,
             session_id,
             session_token: session_token.into(),
+            roaming_token: None,
+            follow: true,
             bearer: None,
             surface: SurfaceContext::default(),
             join: false,
@@ -96,6 +105,8 @@ mod tests {
             socket: None,
             session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
             session_token: "secret4".into(),
+            roaming_token: Some("secret6".into()),
+            follow: true,
             bearer: Some("secret5".into()),
             surface: SurfaceContext::default(),
             join: false,

@@ -12,7 +12,7 @@ use std::pin::pin;
 
 use bowline_net::backoff::Retry;
 use bowline_sbp::error::{Close, Code};
-use bowline_sbp::frame::{ClientFrame, UserMessage};
+use bowline_sbp::frame::{AcceptedMessage, ClientFrame, SessionMoved, UserMessage};
 use bowline_sbp::id::ApprovalId;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -23,8 +23,9 @@ use super::calls::ToolOutcome;
 use super::ending::{Ending, Verdict};
 use super::event::{CloseReason, Event};
 use super::outbox::{Outbox, Refused};
+use super::place::Places;
 use super::reader::{Reader, Step};
-use super::socket::{OpenSocket, Socket, Target};
+use super::socket::{OpenSocket, Socket};
 
 /// A command of the handle. A dropped reply channel means that the surface is closed.
 pub(super) enum HandleCommand {
@@ -43,8 +44,9 @@ pub(super) enum HandleCommand {
 
 /// The surface's task.
 pub(super) struct Driver {
-    target: Target,
-    attach: ClientFrame,
+    places: Places,
+    /// Whether it follows its session to another gateway.
+    follows: bool,
     commands: mpsc::Receiver<HandleCommand>,
     events: mpsc::Sender<Event>,
     reader: Reader,
@@ -58,15 +60,15 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        target: Target,
-        attach: ClientFrame,
+        places: Places,
+        follows: bool,
         retry: Retry,
         commands: mpsc::Receiver<HandleCommand>,
         events: mpsc::Sender<Event>,
     ) -> Self {
         let (reader, outbox) = (Reader::default(), Outbox::default());
         let (open, leaving) = (false, false);
-        Self { target, attach, commands, events, reader, outbox, retry, open, leaving }
+        Self { places, follows, commands, events, reader, outbox, retry, open, leaving }
     }
 
     pub(super) async fn run(mut self) {
@@ -80,7 +82,7 @@ impl Driver {
     async fn stay_attached(&mut self) -> Result<Infallible, CloseReason> {
         loop {
             self.open = false;
-            let ending = match self.away(self.target.clone().open()).await? {
+            let ending = match self.away(self.places.here().target.clone().open()).await? {
                 Ok(OpenSocket::Net(socket)) => self.talk(*socket).await,
                 Ok(OpenSocket::File(socket)) => self.talk(*socket).await,
                 Err(ending) => ending,
@@ -88,7 +90,10 @@ impl Driver {
             if self.leaving {
                 return Err(CloseReason::Detached);
             }
-            self.wait_after(ending).await?;
+            match ending {
+                Ending::Moved(moved) => self.follow(*moved).await?,
+                ending => self.wait_after(ending).await?,
+            }
         }
     }
 
@@ -101,8 +106,29 @@ impl Driver {
         ending
     }
 
+    /// The session goes on at another gateway: what was accepted went along, and the rest is sent there.
+    async fn follow(&mut self, moved: SessionMoved) -> Result<(), CloseReason> {
+        for AcceptedMessage { client_turn_id, turn_id } in &moved.accepted {
+            if self.outbox.settle(client_turn_id) {
+                let (client_turn_id, turn_id) = (client_turn_id.clone(), *turn_id);
+                self.give_away(Event::Accepted { client_turn_id, turn_id }).await?;
+            }
+        }
+        let SessionMoved { new_session_id: session, gateway_id, url, .. } = &moved;
+        let (gateway, url) = (gateway_id.clone(), url.clone());
+        if !self.follows || !self.places.follow(&moved) {
+            return Err(CloseReason::Moved { session: session.to_string(), gateway, url });
+        }
+        tracing::debug!(gateway, url, "surface follows its session");
+        self.give_away(Event::Moved { session: *session, gateway, url }).await
+    }
+
     async fn wait_after(&mut self, ending: Ending) -> Result<(), CloseReason> {
         let why = match ending.verdict(self.reader.complaint()) {
+            // Perhaps it came too late, and the gateway that has sent it here sends it again.
+            Verdict::Final(CloseReason::Forbidden) if self.places.go_back() => {
+                "the gateway to which the session moved does not let it in yet".into()
+            }
             Verdict::Final(reason) => return Err(reason),
             Verdict::Retry { why } => why,
         };
@@ -131,7 +157,7 @@ impl Driver {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        socket.say(&self.attach).await?;
+        socket.say(&self.places.here().attach).await?;
         let mut steps = VecDeque::new();
         loop {
             match steps.pop_front() {
@@ -141,7 +167,11 @@ impl Driver {
                     self.outbox.settle(&client_turn_id);
                     self.send_on(socket).await?;
                 }
-                Some(Step::Open) => {
+                Some(Step::Open(attached)) => {
+                    if self.places.attached(&attached) {
+                        let session = attached.session_id;
+                        self.give(Event::Arrived { session }, socket).await?;
+                    }
                     self.open = true;
                     self.outbox.reconnected();
                     self.send_on(socket).await?;

@@ -3,6 +3,7 @@
 //! One table: which ends are final, which are retried, and the text for the user.
 
 use bowline_sbp::error::Close;
+use bowline_sbp::frame::SessionMoved;
 use tokio_tungstenite::tungstenite::http::StatusCode;
 
 use super::event::CloseReason;
@@ -26,6 +27,8 @@ pub(super) enum Ending {
     Oversized,
     /// The session was handed off to another agent, as a new session.
     HandedOff { session: String, agent: String },
+    /// The session goes on at another gateway.
+    Moved(Box<SessionMoved>),
     /// The program detached.
     Detached,
 }
@@ -55,6 +58,8 @@ impl Ending {
                     let detail = complaint.unwrap_or_else(|| "protocol error".into());
                     return Verdict::Final(CloseReason::Protocol { detail });
                 }
+                // Without the frame that says where, it is asked again.
+                Some(Close::Moved) => "the session has moved to another gateway".into(),
                 Some(Close::ServiceRestart) => "the gateway restarts".into(),
                 Some(Close::TooBig) => "a message was larger than the gateway accepts".into(),
                 Some(Close::TryAgain) => "the gateway asks to try again later".into(),
@@ -74,6 +79,13 @@ impl Ending {
                 let (session, agent) = (session.clone(), agent.clone());
                 return Verdict::Final(CloseReason::HandedOff { session, agent });
             }
+            Ending::Moved(moved) => {
+                return Verdict::Final(CloseReason::Moved {
+                    session: moved.new_session_id.to_string(),
+                    gateway: moved.gateway_id.clone(),
+                    url: moved.url.clone(),
+                });
+            }
             Ending::Detached => return Verdict::Final(CloseReason::Detached),
         };
         Verdict::Retry { why }
@@ -83,7 +95,7 @@ impl Ending {
     /// the back-off: one bad turn would be requested many times a second, for ever.
     pub(super) fn may_recur(&self) -> bool {
         matches!(self, Ending::Unreadable | Ending::Skipped | Ending::Oversized)
-            || *self == Ending::of(Close::TryAgain)
+            || [Close::TryAgain, Close::Moved].map(Ending::of).contains(self)
     }
 }
 
@@ -98,6 +110,7 @@ fn named(code: u16) -> Option<Close> {
         Close::NotFound,
         Close::Replaced,
         Close::HandedOff,
+        Close::Moved,
     ]
     .into_iter()
     .find(|close| close.parts().0 == code)
@@ -131,6 +144,7 @@ mod tests {
             (Ending::Closed(1009), retry("a message was larger than the gateway accepts")),
             (Ending::Closed(1012), retry("the gateway restarts")),
             (Ending::Closed(1013), retry("the gateway asks to try again later")),
+            (Ending::Closed(4011), retry("the session has moved to another gateway")),
             (Ending::Closed(1001), retry("the gateway closed the connection with code 1001")),
             (Ending::Silent, retry("no answer for 60 s")),
             (Ending::Unreadable, retry("the gateway sent a frame that cannot be read")),

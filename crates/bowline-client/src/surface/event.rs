@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::frame::{AttachedSurface, TetherTurn, TurnComplete};
-use bowline_sbp::id::{ApprovalId, TurnId};
+use bowline_sbp::id::{ApprovalId, SessionId, TurnId};
 use serde_json::Value;
 
 /// An event, delivered in order.
@@ -97,6 +97,20 @@ pub enum Event {
         /// When the next attempt begins.
         retry_in: Duration,
     },
+    /// The session goes on at another gateway, under another id there. The surface attaches there by itself.
+    Moved {
+        /// Its id there.
+        session: SessionId,
+        /// The id of that gateway.
+        gateway: String,
+        /// Where that gateway serves.
+        url: String,
+    },
+    /// The session of the roaming token has come to this gateway, where it has this id.
+    Arrived {
+        /// Its id here.
+        session: SessionId,
+    },
     /// The surface is closed and does not reconnect. The last event.
     Closed(CloseReason),
 }
@@ -118,6 +132,16 @@ pub enum CloseReason {
         /// The agent that it was handed to.
         agent: String,
     },
+    /// The session goes on at another gateway, and the surface does not follow it: it was told not to, was not let in,
+    /// or the address there is not one to which a token may be sent.
+    Moved {
+        /// Its id there.
+        session: String,
+        /// The id of that gateway.
+        gateway: String,
+        /// Where that gateway serves.
+        url: String,
+    },
     /// The gateway reported a protocol error (1003).
     Protocol {
         /// What is wrong.
@@ -135,6 +159,12 @@ impl fmt::Display for CloseReason {
             CloseReason::Replaced => f.write_str("another surface took the session over"),
             CloseReason::HandedOff { session, agent } => {
                 write!(f, "the session was handed over to agent {agent} and goes on as {session}")
+            }
+            CloseReason::Moved { session, gateway, url } => {
+                write!(
+                    f,
+                    "the session has moved to the gateway {gateway} at {url} and goes on there as {session}"
+                )
             }
             CloseReason::Protocol { detail } => {
                 write!(f, "the gateway reported a protocol error: {detail}")

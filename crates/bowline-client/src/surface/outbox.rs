@@ -62,13 +62,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Removes a message that the gateway accepted or refused.
-    pub(super) fn settle(&mut self, client_turn_id: &str) {
+    /// Removes a message that the gateway accepted or refused. Whether there was one.
+    pub(super) fn settle(&mut self, client_turn_id: &str) -> bool {
+        let before = self.waiting.len();
         let is_it = |message: &UserMessage| message.client_turn_id == client_turn_id;
         while let Some(at) = self.waiting.iter().position(is_it) {
             self.waiting.remove(at);
             self.sent -= usize::from(at < self.sent);
         }
+        self.waiting.len() < before
     }
 
     /// A new socket: all messages have to be sent again.

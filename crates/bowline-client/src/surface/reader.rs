@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bowline_sbp::error::Close;
-use bowline_sbp::frame::{ClientFrame, ServerFrame, TurnComplete};
+use bowline_sbp::frame::{ClientFrame, ServerFrame, SessionAttached, TurnComplete};
 use bowline_sbp::id::{Seq, TurnId};
 
 use super::calls::{Calls, Heard, ToolOutcome};
@@ -33,7 +33,7 @@ pub(super) enum Step {
     /// The message with this `client_turn_id` was accepted or refused: do not resend it.
     Settle(String),
     /// Attached: messages may be sent from now on, the queued ones first.
-    Open,
+    Open(Box<SessionAttached>),
 }
 
 /// What the program already got, over all connections of a surface.
@@ -54,10 +54,10 @@ impl Reader {
             ServerFrame::SessionAttached(attached) => {
                 let event = Event::Attached {
                     pending: attached.tether_turns_pending,
-                    sbp_level: attached.sbp_level,
+                    sbp_level: attached.sbp_level.clone(),
                     reconnected: std::mem::replace(&mut self.was_attached, true),
                 };
-                vec![Step::Give(event), Step::Open]
+                vec![Step::Give(event), Step::Open(Box::new(attached))]
             }
             ServerFrame::SessionNotFound { .. } => return Err(Ending::of(Close::NotFound)),
             ServerFrame::Forbidden { .. } => return Err(Ending::of(Close::Forbidden)),
@@ -102,6 +102,7 @@ impl Reader {
                 let (session, agent) = (new_session_id.to_string(), to_agent_id.into());
                 return Err(Ending::HandedOff { session, agent });
             }
+            ServerFrame::SessionMoved(moved) => return Err(Ending::Moved(moved)),
             ServerFrame::Ping {} => vec![Step::Say(ClientFrame::Pong)],
             ServerFrame::ToolCall { call_id, tool_name: tool, tool_input: input, timeout_ms } => {
                 let timeout = timeout_ms.map(Duration::from_millis);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bowline_net::dial::{DialedStream, dial};
 use bowline_net::outbound;
 use bowline_sbp::frame::{ClientFrame, ServerFrame};
+use bowline_sbp::id::SessionId;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -25,6 +26,8 @@ use url::Url;
 use super::config::{ConfigError, SurfaceConfig};
 use super::ending::Ending;
 
+/// The path of a session's socket, up to its id.
+const WS_PATH: &str = "/v1/sbp/ws/";
 /// Timeout of DNS, TCP, TLS and the upgrade together.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Write timeout of a frame.
@@ -42,23 +45,7 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(config: &SurfaceConfig) -> Result<Self, ConfigError> {
-        let mut url = config.gateway.clone();
-        let scheme = match url.scheme() {
-            "http" | "ws" => "ws",
-            "https" | "wss" => "wss",
-            _ => return Err(ConfigError::Scheme),
-        };
-        url.set_scheme(scheme).map_err(|()| ConfigError::Scheme)?;
-        if !outbound::is_private(&url) {
-            return Err(ConfigError::Insecure);
-        }
-        url.set_path(&format!(
-            "{}/v1/sbp/ws/{}",
-            config.gateway.path().trim_end_matches('/'),
-            config.session_id
-        ));
-        url.set_query(None);
-        url.set_fragment(None);
+        let bare = Self::of(&config.gateway, config.session_id)?;
         let authorization = match &config.bearer {
             Some(key) => {
                 let value = HeaderValue::try_from(format!("Bearer {key}"));
@@ -68,7 +55,44 @@ impl Target {
             }
             None => None,
         };
-        Ok(Self { url, socket: config.socket.clone(), authorization })
+        Ok(Self { socket: config.socket.clone(), authorization, ..bare })
+    }
+
+    /// A session at a gateway that is shown no key.
+    pub(super) fn of(gateway: &Url, session: SessionId) -> Result<Self, ConfigError> {
+        let mut url = gateway.clone();
+        let scheme = match url.scheme() {
+            "http" | "ws" => "ws",
+            "https" | "wss" => "wss",
+            _ => return Err(ConfigError::Scheme),
+        };
+        url.set_scheme(scheme).map_err(|()| ConfigError::Scheme)?;
+        if !outbound::is_private(&url) {
+            return Err(ConfigError::Insecure);
+        }
+        url.set_path(&format!("{}{WS_PATH}{session}", gateway.path().trim_end_matches('/')));
+        url.set_query(None);
+        url.set_fragment(None);
+        Ok(Self { url, socket: None, authorization: None })
+    }
+
+    /// Another session of the same gateway.
+    pub(super) fn for_session(mut self, session: SessionId) -> Self {
+        if let Some((base, _)) = self.url.path().rsplit_once(WS_PATH) {
+            let path = format!("{base}{WS_PATH}{session}");
+            self.url.set_path(&path);
+        }
+        self
+    }
+
+    /// Whether the gateway is a process of this machine, as far as its address says.
+    pub(super) fn is_on_this_machine(&self) -> bool {
+        self.socket.is_none() && self.url.scheme() == "ws"
+    }
+
+    #[cfg(test)]
+    pub(super) fn shows_a_key(&self) -> bool {
+        self.authorization.is_some()
     }
 
     pub(super) async fn open(self) -> Result<OpenSocket, Ending> {
@@ -222,6 +246,8 @@ mod tests {
             socket: None,
             session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
             session_token: String::new(),
+            roaming_token: None,
+            follow: true,
             bearer: None,
             surface: SurfaceContext::default(),
             join: false,

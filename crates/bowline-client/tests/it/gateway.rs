@@ -73,6 +73,21 @@ impl Gateway {
         Peer(within("an upgrade", accept_hdr_async(stream, look)).await.unwrap())
     }
 
+    /// Accepts a surface of that session, and the key that it shows.
+    #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+    pub(crate) async fn accept_any(&self, session: SessionId) -> (Peer, Option<String>) {
+        let mut shown = None;
+        let look = |request: &Request, response: Response| {
+            assert_eq!(request.uri().path(), format!("/v1/sbp/ws/{session}"));
+            let key = request.headers().get("authorization");
+            shown = key.map(|key| key.to_str().unwrap().to_owned());
+            Ok(response)
+        };
+        let stream = self.accept_raw().await;
+        let peer = Peer(within("an upgrade", accept_hdr_async(stream, look)).await.unwrap());
+        (peer, shown)
+    }
+
     /// Accepts a surface and attaches it.
     pub(crate) async fn attach(&self) -> Peer {
         let mut peer = self.accept_unanswered().await;
@@ -101,8 +116,12 @@ impl Peer {
     }
 
     pub(crate) async fn say_attached(&mut self) {
+        self.say_attached_as(SESSION, None).await;
+    }
+
+    pub(crate) async fn say_attached_as(&mut self, session_id: SessionId, token: Option<&str>) {
         self.say(ServerFrame::SessionAttached(SessionAttached {
-            session_id: SESSION,
+            session_id,
             surface_id: None,
             device_type: "unknown".into(),
             queued_turns: 1,
@@ -110,6 +129,7 @@ impl Peer {
             mcp_tools_registered: vec![],
             sbp_version: "1.2".into(),
             sbp_level: "L2".into(),
+            session_token: token.map(str::to_owned),
         }))
         .await;
     }

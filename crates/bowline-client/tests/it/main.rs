@@ -4,5 +4,6 @@
 
 mod endings;
 mod gateway;
+mod moves;
 mod relay;
 mod surface;

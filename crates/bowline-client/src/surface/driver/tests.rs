@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::surface::SurfaceConfig;
-use crate::surface::socket::limits;
+use crate::surface::place::Place;
+use crate::surface::socket::{Target, limits};
 use bowline_net::backoff::Backoff;
 use bowline_sbp::surface::SurfaceContext;
 use futures_util::{SinkExt, StreamExt};
@@ -28,6 +29,8 @@ async fn rig(wire: usize) -> Rig {
         socket: None,
         session_id: "0191f2c0-3b5e-7a10-8a55-1d2b3c4d5e6f".parse().unwrap(),
         session_token: String::new(),
+        roaming_token: None,
+        follow: true,
         bearer: None,
         surface: SurfaceContext::default(),
         join: false,
@@ -39,9 +42,10 @@ async fn rig(wire: usize) -> Rig {
     let (commands, asked) = mpsc::channel(4);
     let (given, events) = mpsc::channel(4);
     // `Ping` in place of the attach: these tests are about what follows it.
-    let (target, retry) = (target.ok().unwrap(), Retry::new(Backoff::default()));
+    let place = Place { target: target.ok().unwrap(), attach: ClientFrame::Ping };
+    let (places, retry) = (Places::new(place), Retry::new(Backoff::default()));
     Rig {
-        driver: Driver::new(target, ClientFrame::Ping, retry, asked, given),
+        driver: Driver::new(places, true, retry, asked, given),
         socket: Socket(WebSocketStream::from_raw_socket(near, Role::Client, Some(limits())).await),
         gateway: WebSocketStream::from_raw_socket(far, Role::Server, None).await,
         commands,

@@ -97,7 +97,7 @@ impl World {
                         self.whole.push((done.seq, std::mem::take(&mut self.showing)));
                     }
                     Step::Say(ClientFrame::Ack { seq }) => self.acks.push(seq),
-                    Step::Give(_) | Step::Say(_) | Step::Settle(_) | Step::Open => {}
+                    Step::Give(_) | Step::Say(_) | Step::Settle(_) | Step::Open(_) => {}
                 }
             }
         }

@@ -37,6 +37,7 @@ pub(super) fn attached() -> ServerFrame {
         mcp_tools_registered: vec![],
         sbp_version: "1.2".into(),
         sbp_level: "L2".into(),
+        session_token: None,
     })
 }
 
@@ -81,7 +82,7 @@ fn short(steps: Result<Vec<Step>, Ending>) -> String {
         Step::Say(ClientFrame::Ack { seq }) => format!("ack {seq}"),
         Step::Say(frame) => format!("{frame:?}"),
         Step::Settle(id) => format!("settle {id}"),
-        Step::Open => "open".into(),
+        Step::Open(_) => "open".into(),
     };
     steps.into_iter().map(name).collect::<Vec<_>>().join(", ")
 }
