@@ -1,6 +1,6 @@
-//! Anomalies: the five ways to violate the guarantees, each with its evidence.
+//! Anomalies: the ways to violate the guarantees, each with its evidence.
 
-use crate::history::Attachment;
+use crate::history::{Attachment, Token};
 
 /// One violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,12 @@ pub enum Anomaly {
     Phantom { session: String, turn_id: String, unasked: Unasked },
     /// A turn was stored or delivered more than once.
     Duplicate { session: String, turn_id: String, repeat: Repeat },
+    /// A call of a tool has no end. `turn_id`: none if a host made it.
+    Unended { session: String, turn_id: Option<String>, input: String },
+    /// A token of the session was not used by exactly one import.
+    Misused { session: String, token: Token, misuse: Misuse },
+    /// Two owners wrote to a session at the same time.
+    Overlapping { session: String, overlap: Overlap },
 }
 
 /// The kind of an anomaly, without its evidence.
@@ -25,6 +31,9 @@ pub enum Kind {
     Altered,
     Phantom,
     Duplicate,
+    Unended,
+    Misused,
+    Overlapping,
 }
 
 /// How a turn was lost.
@@ -66,6 +75,10 @@ pub enum Alteration {
     Delivered { attachment: Attachment, got: String, stored: String },
     /// A surface got another turn at this position than the log has.
     Renamed { attachment: Attachment, seq: u64, stored: String },
+    /// What a device answered to a call; none: it did not answer.
+    Result { input: String, said: Option<String>, told: String },
+    /// An imported session, at this position.
+    Imported { at: usize, exported: String, imported: Option<String> },
 }
 
 /// Why a turn should not exist.
@@ -77,6 +90,10 @@ pub enum Unasked {
     Refused { text: String },
     /// A surface got a turn that is not in the log.
     NotInLog { attachment: Attachment, seq: u64 },
+    /// A turn ended as cancelled, and nobody cancels in its session.
+    NotCancelled { seq: u64 },
+    /// A device ran what nobody called.
+    NotCalled { input: String },
 }
 
 /// What was repeated.
@@ -88,6 +105,34 @@ pub enum Repeat {
     EndedAgain { seq: u64 },
     /// Delivered to an attachment that began after it was confirmed.
     AfterConfirmed { attachment: Attachment, seq: u64, confirmed: u64 },
+    /// One call of a tool ends twice in the log.
+    CallEndedAgain { seq: u64 },
+    /// A device was asked to run a call more often than it was made.
+    RanAgain { input: String, times: usize, called: usize },
+}
+
+/// What is wrong with the use of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Misuse {
+    /// Several sessions came from it.
+    UsedAgain { sessions: Vec<String> },
+    /// An import was told of this session, and it is not there.
+    Gone { told: String },
+    /// An import was told that it was used, and nobody used it.
+    UsedByNobody,
+}
+
+/// How the times of two owners overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Overlap {
+    /// An owner wrote after a later one.
+    FenceGoesBack { after: u64, fence: u64 },
+    /// Two replicas wrote as the same owner.
+    FenceShared { fence: u64, owners: [String; 2] },
+    /// One attempt of a turn was started twice.
+    StartedAgain { turn_id: String, attempt: u64 },
+    /// The answer was written by another owner than the one that ran the turn last.
+    AnsweredByAnother { turn_id: String, ran: u64, wrote: u64 },
 }
 
 impl Anomaly {
@@ -98,6 +143,9 @@ impl Anomaly {
             Self::Altered { .. } => Kind::Altered,
             Self::Phantom { .. } => Kind::Phantom,
             Self::Duplicate { .. } => Kind::Duplicate,
+            Self::Unended { .. } => Kind::Unended,
+            Self::Misused { .. } => Kind::Misused,
+            Self::Overlapping { .. } => Kind::Overlapping,
         }
     }
 }

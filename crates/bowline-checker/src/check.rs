@@ -1,9 +1,13 @@
-//! The check: compares each session's log with the callers, then with the surfaces.
+//! The check: compares each session's log with the callers, the surfaces and the devices; then the imports,
+//! and the owners that wrote.
 
 mod callers;
+mod owners;
 mod surfaces;
 #[cfg(test)]
 mod tests;
+mod tokens;
+mod tools;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +23,10 @@ pub fn check(history: &History) -> Vec<Anomaly> {
         let case = Case { history, session, log };
         found.extend(callers::check(&case));
         found.extend(surfaces::check(&case));
+        found.extend(tools::check(&case));
     }
+    found.extend(tokens::check(history));
+    found.extend(owners::check(history));
     found
 }
 
@@ -52,7 +59,10 @@ impl<'a> Case<'a> {
 /// All sessions of the history: one without a final log counts as empty.
 fn sessions(history: &History) -> BTreeSet<&str> {
     let named = history.events.iter().filter_map(|event| match event {
-        Event::Asked { session, .. } | Event::Attaching { session, .. } => Some(session.as_str()),
+        Event::Asked { session, .. }
+        | Event::Attaching { session, .. }
+        | Event::Calling { session, .. }
+        | Event::Ran { session, .. } => Some(session.as_str()),
         _ => None,
     });
     named.chain(history.logs.keys().map(String::as_str)).collect()

@@ -7,7 +7,15 @@
 //!   turn answers.
 //! - A turn is recorded as received before anything that confirms it is sent.
 
+mod tokens;
+mod tools;
+mod writes;
+
 use std::collections::BTreeMap;
+
+pub use tokens::{Import, Token};
+pub use tools::{HostCall, ToolResult, ToolStep};
+pub use writes::{OwnersWrite, Written};
 
 /// One request of a client, with all its retries under the same idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,8 +31,14 @@ pub struct History {
     pub events: Vec<Event>,
     /// The final log of each session.
     pub logs: BTreeMap<String, Log>,
+    /// The sessions that came from each token, with the contents of their logs.
+    pub imports: BTreeMap<Token, BTreeMap<String, Vec<String>>>,
+    /// What owners wrote, if somebody looked.
+    pub writes: Vec<OwnersWrite>,
     asks: usize,
     attachments: usize,
+    host_calls: usize,
+    tokens: usize,
 }
 
 /// One event at a client.
@@ -42,6 +56,20 @@ pub enum Event {
     Received { attachment: Attachment, turn: Received },
     /// The gateway has processed the confirmation of this surface up to `seq`.
     Confirmed { attachment: Attachment, seq: u64 },
+    /// Before somebody cancels turns of the session.
+    Cancelling { session: String },
+    /// Before a host calls a tool of a device.
+    Calling { call: HostCall, session: String, input: String },
+    /// The host's call has ended. `None`: the connection broke.
+    CallEnded { call: HostCall, result: Option<ToolResult> },
+    /// A device was asked to run a tool.
+    Ran { session: String, input: String },
+    /// Before a device answers a call.
+    Returning { session: String, input: String, said: String },
+    /// A token for the session was made, after the last write to it.
+    Exported { token: Token, session: String },
+    /// The outcome of one import.
+    Imported { token: Token, outcome: Import },
     /// The gateway was killed and started again; pending attaches are void.
     Restarted,
 }
@@ -95,6 +123,8 @@ pub struct Entry {
     pub status: Status,
     /// To be delivered to surfaces.
     pub tethered: bool,
+    /// Of an [`EntryKind::Action`]: the calls that it is about.
+    pub tools: Vec<ToolStep>,
 }
 
 /// The author of an entry.
@@ -106,6 +136,8 @@ pub enum EntryKind {
     Turn,
     /// The gateway, about a turn that has no answer.
     Note,
+    /// A call of a tool on the way to an answer, or what came of it.
+    Action,
 }
 
 /// How a turn ended.
@@ -122,7 +154,7 @@ pub enum Status {
 impl Entry {
     /// The end of a turn: an answer, or the note in its place.
     pub fn is_reply(&self) -> bool {
-        self.kind != EntryKind::Message
+        matches!(self.kind, EntryKind::Turn | EntryKind::Note)
     }
 
     /// An answer after which the same message must not be run again.
@@ -167,6 +199,11 @@ impl History {
     /// The gateway has processed the confirmation of the surface up to `seq`.
     pub fn confirmed(&mut self, attachment: Attachment, seq: u64) {
         self.events.push(Event::Confirmed { attachment, seq });
+    }
+
+    /// Somebody is about to cancel turns of the session.
+    pub fn cancelling(&mut self, session: &str) {
+        self.events.push(Event::Cancelling { session: session.to_owned() });
     }
 
     /// The gateway was killed, and is about to be started again.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Case;
 use crate::anomaly::{Alteration, Anomaly, Loss, Order, Repeat, Unasked};
-use crate::history::{Ask, Entry, Event, Outcome};
+use crate::history::{Ask, Entry, EntryKind, Event, Outcome, Status};
 
 /// One request, and the outcomes of its attempts.
 struct AskAttempts<'a> {
@@ -27,7 +27,24 @@ pub(super) fn check(case: &Case<'_>) -> Vec<Anomaly> {
     let mut found = positions(case);
     found.extend(asks.values().flat_map(|ask| kept(case, ask, &replies)));
     found.extend(wanted(case, &asks));
+    found.extend(not_cancelled(case));
     found
+}
+
+/// Turns that ended as cancelled in a session where nobody cancels.
+fn not_cancelled(case: &Case<'_>) -> Vec<Anomaly> {
+    let cancels =
+        |event: &Event| matches!(event, Event::Cancelling { session } if session == case.session);
+    if case.history.events.iter().any(cancels) {
+        return Vec::new();
+    }
+    let cancelled = case.log.entries.iter().filter(|entry| entry.status == Status::Cancelled);
+    let phantom = |entry: &Entry| Anomaly::Phantom {
+        session: case.session.to_owned(),
+        turn_id: entry.turn_id.clone(),
+        unasked: Unasked::NotCancelled { seq: entry.seq },
+    };
+    cancelled.map(phantom).collect()
 }
 
 fn asks<'a>(case: &Case<'a>, replies: &HashMap<&str, &Entry>) -> BTreeMap<Ask, AskAttempts<'a>> {
@@ -112,7 +129,8 @@ fn kept(case: &Case<'_>, ask: &AskAttempts<'_>, replies: &HashMap<&str, &Entry>)
                 order: Order::BeforeAnEarlierOne { after: ask.floor, stored: reply.seq },
             });
         }
-        let mut own = case.log.entries.iter().filter(|e| !e.is_reply() && e.turn_id == turn_id);
+        let is_own = |e: &&Entry| e.kind == EntryKind::Message && e.turn_id == turn_id;
+        let mut own = case.log.entries.iter().filter(is_own);
         if let Some(question) = own.next_back().filter(|entry| entry.content != ask.text) {
             let (asked, stored) = (ask.text.to_owned(), question.content.clone());
             let alteration = Alteration::Question { asked, stored };
@@ -143,10 +161,14 @@ fn wanted(case: &Case<'_>, asks: &BTreeMap<Ask, AskAttempts<'_>>) -> Vec<Anomaly
         if let Some(before) = open.take_if(|open| open.turn_id != entry.turn_id) {
             found.push(unanswered(before));
         }
-        if !entry.is_reply() {
-            question = &entry.content;
-            open = Some(entry);
-            continue;
+        match entry.kind {
+            EntryKind::Message => {
+                question = &entry.content;
+                open = Some(entry);
+                continue;
+            }
+            EntryKind::Action => continue,
+            EntryKind::Turn | EntryKind::Note => {}
         }
         open = None;
         let text = question.to_owned();

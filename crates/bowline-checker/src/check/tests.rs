@@ -1,5 +1,9 @@
 //! One history per anomaly, and valid ones that look similar.
 
+mod owners;
+mod tokens;
+mod tools;
+
 use super::check;
 use crate::anomaly::{Alteration, Anomaly, Kind, Loss, Order, Repeat, Unasked};
 use crate::history::{
@@ -16,6 +20,7 @@ fn entry(seq: u64, turn: u64, kind: EntryKind, content: &str) -> Entry {
         content: content.into(),
         status: Status::Complete,
         tethered: kind != EntryKind::Message,
+        tools: Vec::new(),
     }
 }
 
@@ -250,6 +255,19 @@ fn phantom_a_turn_that_nobody_asked_for_or_that_was_refused() {
     assert_eq!(of(&history), Unasked::Refused { text: "q3".into() });
     history.told(refused, Outcome::Unknown);
     assert_eq!(check(&history), [], "another attempt may have been stored");
+}
+
+#[test]
+fn phantom_a_turn_that_is_cancelled_although_nobody_cancels() {
+    let mut history = good(2);
+    entries(&mut history)[3].status = Status::Cancelled;
+    let (session, turn_id) = (S.to_owned(), "t2".to_owned());
+    let unasked = Unasked::NotCancelled { seq: 4 };
+    assert_eq!(check(&history), [Anomaly::Phantom { session, turn_id, unasked }]);
+    history.cancelling("another");
+    assert_eq!(kinds(&history), [Kind::Phantom]);
+    history.cancelling(S);
+    assert_eq!(check(&history), []);
 }
 
 #[test]

@@ -162,6 +162,7 @@ impl Gateway {
             content: content.into(),
             status: Status::Complete,
             tethered: kind != EntryKind::Message,
+            tools: Vec::new(),
         });
     }
 

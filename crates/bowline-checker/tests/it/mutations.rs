@@ -144,6 +144,7 @@ fn add(history: &mut History, session: &str, text: &str) {
         content: content.into(),
         status: Status::Complete,
         tethered: false,
+        tools: Vec::new(),
     };
     log.push(entry(after + 1, EntryKind::Message, text));
     log.push(entry(after + 2, EntryKind::Turn, "an answer"));
