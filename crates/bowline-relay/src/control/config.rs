@@ -92,6 +92,7 @@ impl ControlLimits {
             keep_alive: self.keep_alive,
             half_closed: self.half_closed,
             write_timeout: self.write_timeout,
+            http2_streams: 0,
         }
     }
 }

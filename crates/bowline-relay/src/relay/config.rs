@@ -177,6 +177,7 @@ impl RelayLimits {
             keep_alive: self.keep_alive,
             half_closed: self.half_closed,
             write_timeout: self.write_timeout,
+            http2_streams: 0,
         }
     }
 }
