@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+const ANY_PORT: &str = "127.0.0.1:0";
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 pub(crate) struct Gateway {
@@ -32,7 +33,18 @@ impl Gateway {
         upstream: SocketAddr,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
-        Self::run(data, &format!("http://{upstream}/v1"), settings).await
+        Self::run(data, &format!("http://{upstream}/v1"), ANY_PORT, &[], settings).await
+    }
+
+    /// At that address, with further flags.
+    pub(crate) async fn start_at(
+        data: &Path,
+        upstream: SocketAddr,
+        listen: SocketAddr,
+        flags: &[String],
+    ) -> Result<Self> {
+        let listen = listen.to_string();
+        Self::run(data, &format!("http://{upstream}/v1"), &listen, flags, &[]).await
     }
 
     /// With an upstream over TLS; `certificate` is the file of its certificate.
@@ -44,15 +56,22 @@ impl Gateway {
         // Replaces the system's root certificates where those are files, as on Linux.
         let certificate = certificate.to_str().context("the certificate's path is no text")?;
         let settings = [("SSL_CERT_FILE", certificate)];
-        Self::run(data, &format!("https://{upstream}/v1"), &settings).await
+        Self::run(data, &format!("https://{upstream}/v1"), ANY_PORT, &[], &settings).await
     }
 
-    async fn run(data: &Path, upstream: &str, settings: &[(&str, &str)]) -> Result<Self> {
+    async fn run(
+        data: &Path,
+        upstream: &str,
+        listen: &str,
+        flags: &[String],
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let begun = Instant::now();
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .args(["gateway", "run", "--json", "--listen", "127.0.0.1:0", "--data"])
+            .args(["gateway", "run", "--json", "--listen", listen, "--data"])
             .arg(data)
+            .args(flags)
             // Without a model the start would ask the upstream for one.
             .args(["--upstream", upstream, "--model", "bench"])
             .env("XDG_CONFIG_HOME", data)

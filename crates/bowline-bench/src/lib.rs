@@ -14,6 +14,7 @@ mod chunk;
 pub mod compare;
 mod disk;
 pub mod echo;
+pub mod federation;
 pub mod flood;
 mod followers;
 pub mod gateway;

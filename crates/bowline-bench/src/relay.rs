@@ -4,7 +4,7 @@
 //! prepared frames, so that the generator is not the bottleneck. All servers get the same bytes;
 //! rounds alternate, and the median ratio counts, because a machine is never quite idle.
 
-mod cores;
+pub(crate) mod cores;
 mod crowd;
 mod delay;
 mod ends;
@@ -16,7 +16,7 @@ mod nginx;
 mod path;
 mod reach;
 mod seal;
-mod server;
+pub(crate) mod server;
 mod ssh;
 mod tunnel;
 mod wire;

@@ -11,7 +11,7 @@ const MEASURED: &str = "0";
 const GENERATOR: &str = "1";
 
 /// Pins this process to its core, and raises the limit of open files to the hard limit.
-pub(super) fn prepare(report: &Report) {
+pub(crate) fn prepare(report: &Report) {
     let own = std::process::id().to_string();
     if asked("taskset", &["-a", "-p", "-c", GENERATOR, &own]).is_none() {
         report.note("warning: no taskset, or one core: generator and relay share their cores");
@@ -26,7 +26,7 @@ pub(super) fn prepare(report: &Report) {
 }
 
 /// A program that will run on the measured core.
-pub(super) fn measured(program: &std::path::Path) -> Command {
+pub(crate) fn measured(program: &std::path::Path) -> Command {
     match asked("taskset", &["-c", MEASURED, "true"]) {
         Some(_) => {
             let mut command = Command::new("taskset");

@@ -61,11 +61,11 @@ impl MeasuredServer {
 
 /// A child process, killed on drop.
 #[derive(Debug)]
-pub(super) struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts it and waits for its first line.
-    pub(super) fn start(mut command: Command) -> Result<(Self, String)> {
+    pub(crate) fn start(mut command: Command) -> Result<(Self, String)> {
         let mut process = Self(command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?);
         let stdout = process.0.stdout.take().context("no output")?;
         let mut line = String::new();

@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// How often a caller or a surface tries again.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How long a caller waits for one answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The replicas that take connections.
 type Balancer = Arc<Mutex<Vec<SocketAddr>>>;
 
@@ -91,7 +94,8 @@ async fn call(
         loop {
             let Some(address) = pick(&balancer, number) else { bail!("no replica is left") };
             let request = client.post(format!("http://{address}/v1/chat/completions"));
-            let sent = request.header("Idempotency-Key", &key).json(&body).send().await;
+            let request = request.timeout(PATIENCE).header("Idempotency-Key", &key);
+            let sent = request.json(&body).send().await;
             if let Ok(response) = sent
                 && response.status().is_success()
                 && let Ok(answer) = response.json::<Value>().await
@@ -105,7 +109,7 @@ async fn call(
     Ok((door, turns))
 }
 
-/// Follows a session; returns the longest time without a word.
+/// Follows a session; returns the longest time without a word of a running answer.
 async fn follow(
     balancer: Balancer,
     door: Door,
@@ -127,7 +131,7 @@ async fn follow(
             };
             match packet {
                 Some(Ok(Packet::Text(text))) => {
-                    if text.starts_with(r#"{"type":"T"#) {
+                    if text.starts_with(r#"{"type":"TURN_CHUNK""#) {
                         longest = longest.max(heard.elapsed());
                         heard = Instant::now();
                     }
