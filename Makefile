@@ -5,9 +5,12 @@ PYTHON_ENV := target/python
 NODE_ENV := target/node
 CLIENTS := crates/bowline/tests/clients
 FUZZ_SECONDS ?= 60
+CERTIFY_ROUNDS ?= 20
+# The gateway on SQLite, on PostgreSQL with Redis, and the relay.
+CERTIFIED := the_gateway_passes_all_levels the_gateway_passes_them_on_postgres the_relay_passes_the_checks
 FUZZ_TARGETS := frames surface_context request_body pyjson import control_body sbrp_frame sbrp_token tunnel
 
-.PHONY: help run replicas build check test fmt lint unit bench soak fuzz autobahn deny clean tools
+.PHONY: help run replicas demo-federation build check test fmt lint unit bench soak certify-soak fuzz autobahn deny clean tools
 
 help: ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -21,6 +24,11 @@ replicas: ## Three gateways on one PostgreSQL and one Redis, on this machine
 	@echo "building (four to five minutes the first time on two cores) …"
 	@$(CARGO) build --quiet --package bowline
 	@tools/replicas target/debug/bowline
+
+demo-federation: ## Three gateways and a tracker on this machine; a session goes round them
+	@echo "building (four to five minutes the first time on two cores) …"
+	@$(CARGO) build --quiet --package bowline
+	@tools/demo-federation target/debug/bowline
 
 build: ## Build the binary: target/debug/bowline
 	$(CARGO) build --package bowline
@@ -56,7 +64,15 @@ soak: ## The long versions of the crash, race, power-cut and network tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak flood
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak roaming_races random_requests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-sbrp --test it -- --nocapture model
-	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world
+	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world migration_world
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-tracker --test soak
+
+certify-soak: ## Certify the gateway and the relay CERTIFY_ROUNDS times in a row; stops at the first failure
+	@set -e; for round in $$(seq $(CERTIFY_ROUNDS)); do \
+	    echo "certified: round $$round of $(CERTIFY_ROUNDS), $$(date -u +%H:%M:%S)"; \
+	    $(CARGO) test --quiet --package bowline --all-features --test it -- $(CERTIFIED) > target/certified 2>&1 \
+	        && grep -q '3 passed; 0 failed' target/certified || { cat target/certified; exit 1; }; \
+	done; echo "certified $(CERTIFY_ROUNDS) times in a row, $$(date -u +%Y-%m-%d)"
 
 fuzz: ## Random bytes at all that reads what strangers send, FUZZ_SECONDS each (needs nightly Rust)
 	@rustup toolchain list | grep -q nightly || { \
@@ -82,9 +98,9 @@ clean: ## Remove everything that was built
 	$(CARGO) clean
 
 # What the tests need beside Rust: real clients and servers for Python and Node.js, curl for the README, strace
-# for bad disks, iproute2 for bad networks, PostgreSQL and Redis.
+# for bad disks, iproute2 for bad networks, PostgreSQL, Redis and dnsmasq.
 tools: $(PYTHON_ENV)/.ready $(NODE_ENV)/.ready
-	@tools/servers
+	@tools/servers haproxy
 
 $(PYTHON_ENV)/.ready: tools/python-env $(CLIENTS)/requirements.txt
 	tools/python-env $(PYTHON_ENV) $(CLIENTS)/requirements.txt

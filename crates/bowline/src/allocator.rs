@@ -94,7 +94,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn each_worker_collects_once() {
-        collect_on_workers().await;
-        assert_eq!(DONE.load(Ordering::Relaxed), 3);
+        // A busy machine may leave one worker without a task for a whole round.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            collect_on_workers().await;
+            let done = DONE.load(Ordering::Relaxed);
+            assert!(done <= 3, "{done} workers of three");
+            if done == 3 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "only {done} of three workers collect");
+        }
     }
 }

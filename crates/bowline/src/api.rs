@@ -124,6 +124,17 @@ impl Api {
         Ok(Self { url, via: None, key, http, patience: PATIENCE })
     }
 
+    /// The gateway at that address, with that key and no other.
+    pub(crate) fn at(url: &Url, key: Option<String>) -> Result<Self, Failure> {
+        in_private(url)?;
+        let http = outbound::client(url)
+            .connect_timeout(Duration::from_secs(5))
+            .timeout(Duration::from_secs(60))
+            .build()
+            .map_err(Failure::new)?;
+        Ok(Self { url: url.clone(), via: None, key, http, patience: PATIENCE })
+    }
+
     /// The gateway that runs in this data folder, with the folder's key.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, Failure> {
         let data = Some(folder.to_owned());

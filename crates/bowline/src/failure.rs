@@ -151,8 +151,13 @@ impl From<OpenError> for Failure {
                     "raise max_connections of the server, or lower store.connections of each gateway"
                 }
                 ServerFault::Tls => {
-                    "check sslmode and sslrootcert in store.url: sslrootcert names the file of the \
-                     authority that signed the server's certificate"
+                    "name the file of the authority that signed the server's certificate, in PEM: \
+                     &sslrootcert=FILE in store.url, or --ca-file FILE; with sslmode=verify-full the host in \
+                     store.url has to be one in the certificate"
+                }
+                ServerFault::ReadOnly => {
+                    "name the primary in store.url, or all servers with commas between them: \
+                     postgres://USER@one,two/DATABASE"
                 }
                 ServerFault::Other => "the log of the database server may say more",
             },
@@ -203,12 +208,16 @@ impl From<StartError> for Failure {
                  key"
                     .into()
             }
+            StartError::CertifyExposed { .. } => {
+                "listen on 127.0.0.1 and behind no proxy, or leave --certify out".into()
+            }
             StartError::Key(_) => "make a strong one with `bowline keys new`".into(),
             StartError::Origins(error) => error.hint().into(),
             StartError::KeysFile { .. } => "check auth.api_keys_file".into(),
             StartError::Translate(_) => "check translate.model and the upstreams' models".into(),
             StartError::Mcp(_) => "docs/mcp.md shows how a server is added".into(),
             StartError::Upstream(_) => "check it with `bowline config show`".into(),
+            StartError::Federation(error) => error.hint(),
             StartError::Secrets(error) => error.hint(),
             StartError::Store(_) | StartError::Lease(_) => "run `bowline doctor`".into(),
             StartError::Bus(_) => "check bus.url, and that what it names is running".into(),

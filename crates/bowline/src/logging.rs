@@ -19,8 +19,10 @@ const QUIET: [&str; 10] = [
     "yamux",
 ];
 
-/// Libraries that log message contents at any level: switched off.
-const SILENT: [&str; 2] = ["rmcp", "process_wrap"];
+/// Libraries that log message contents at some level, as the driver of PostgreSQL does with every value that
+/// is stored, or that report as an error what is told to the user anyway: switched off.
+const SILENT: [&str; 5] =
+    ["rmcp", "process_wrap", "tokio_postgres", "deadpool", "rustls_platform_verifier"];
 
 pub(crate) fn start(log: &LogSettings) -> Result<(), String> {
     let level = if terminal::is_quiet() { "error" } else { &log.level };

@@ -28,6 +28,7 @@ use clap::Parser;
 
 use crate::cli::relay::RelayCommand;
 use crate::cli::relay_ends::DaemonCommand;
+use crate::cli::tracker::TrackerCommand;
 use crate::cli::{Cli, Command, GatewayCommand};
 use crate::failure::Failure;
 use crate::secrets::SESSION_TOKEN;
@@ -84,12 +85,14 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Export(args) => commands::export::run(args).await,
         Command::Import(args) => commands::import::run(args).await,
         Command::Inspect(args) => commands::inspect::run(args).await,
+        Command::Move(args) => commands::relocate::run(args).await,
         Command::Handoff(args) => commands::handoff::run(args).await,
         Command::Fork(args) => commands::fork::run(args).await,
         Command::Lineage(args) => commands::lineage::run(args).await,
         Command::Mcp(args) => commands::mcp::run(args).await,
         Command::Control(args) => commands::control::run(args).await,
         Command::Relay(RelayCommand::Run(args)) => commands::relay::run(*args).await,
+        Command::Tracker(TrackerCommand::Run(args)) => commands::tracker::run(*args).await,
         Command::Daemon(DaemonCommand::Run(args)) => commands::daemon::run(args).await,
         Command::Connect(args) => commands::connect::run(args).await,
         Command::Pair(args) => commands::pair::run(args).await,
@@ -102,10 +105,13 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => commands::doctor::run(args).await,
         Command::Approvals(args) => commands::approvals::run(args).await,
         Command::Users(args) => commands::users::run(args).await,
+        Command::Identity(args) => commands::identity::run(args).await,
+        Command::Peers(command) => commands::peers::run(command).await,
         Command::Keys(args) => commands::keys::run(args).await,
         Command::Usage(args) => commands::usage::run(args).await,
         Command::Audit(args) => commands::audit::run(args).await,
         Command::Bench(args) => commands::bench::run(args).await,
+        Command::Conformance(args) => commands::conformance::run(*args).await,
         Command::Completions { shell } => Ok(commands::completions::run(shell)),
         Command::Man { out } => commands::man::run(out.as_deref()),
         Command::Help { about } => commands::help::run(&about),

@@ -22,6 +22,9 @@ pub(crate) struct Ways {
 /// An API key of a gateway.
 pub(crate) const API_KEY: Ways =
     Ways { flag: "--key", file_flag: "--key-file", variable: "BOWLINE_API_KEY" };
+/// An API key of the gateway that a session moves to.
+pub(crate) const TO_KEY: Ways =
+    Ways { flag: "--to-key-file", file_flag: "--to-key-file", variable: "BOWLINE_TO_KEY" };
 /// A session's token.
 pub(crate) const SESSION_TOKEN: Ways =
     Ways { flag: "--token", file_flag: "--token-file", variable: "BOWLINE_SESSION_TOKEN" };

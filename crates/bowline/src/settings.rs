@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use bowline_gateway::StartError;
 use bowline_gateway::config::Config;
 use bowline_net::DoorError;
+use bowline_tracker::TrackerConfig;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use url::Url;
@@ -45,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) relay_server: RelayServerSettings,
     pub(crate) control: ControlSettings,
     pub(crate) daemon: DaemonSettings,
+    pub(crate) tracker: TrackerConfig,
     pub(crate) gateway: Config,
     merged: Table,
     origins: Origins,
@@ -149,7 +151,13 @@ pub(crate) fn not_started(error: StartError, origins: &Origins) -> Failure {
         StartError::Translate(_) => "translate.model".to_owned(),
         StartError::Mcp(bad) => format!("mcp.servers.{}.", bad.name),
         StartError::Origins(_) => "http.allowed_origins".to_owned(),
-        StartError::Exposed { .. } | StartError::Door(DoorError::Plain(_)) => "listen".to_owned(),
+        StartError::Exposed { .. }
+        | StartError::CertifyExposed { .. }
+        | StartError::Door(DoorError::Plain(_)) => "listen".to_owned(),
+        StartError::Federation(error) if error.is_of_registry() => {
+            "federation.serve_registry".to_owned()
+        }
+        StartError::Federation(_) => "federation.".to_owned(),
         StartError::Secrets(_) => "secrets.".to_owned(),
         StartError::Bus(_) => "bus.".to_owned(),
         StartError::Door(_) | StartError::Store(_) | StartError::Lease(_) => return error.into(),
@@ -345,7 +353,7 @@ mod tests {
           drain = "25s"
         "#);
         insta::assert_snapshot!(fails("[limits]\ndrain = 'soon'", &[]), @r#"
-        error: [FOLDER]/config.toml, line 2: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 5m or 2h
+        error: [FOLDER]/config.toml, line 2: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 2h or 30d
 
         hint: for example:
 
@@ -402,7 +410,7 @@ mod tests {
         hint: for example: BOWLINE_INSECURE=false
         ");
         insta::assert_snapshot!(fails("", &[("BOWLINE_LIMITS_DRAIN", "soon")]), @r"
-        error: the environment variable BOWLINE_LIMITS_DRAIN: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 5m or 2h
+        error: the environment variable BOWLINE_LIMITS_DRAIN: `limits.drain` is wrong: `soon` is not a duration; write it like 250ms, 30s, 2h or 30d
 
         hint: for example: BOWLINE_LIMITS_DRAIN=25s
         ");

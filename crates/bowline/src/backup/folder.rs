@@ -12,7 +12,7 @@ use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use bowline_gateway::identity_file::IDENTITY_FILE;
+use bowline_gateway::identity_file::{IDENTITY_FILE, PREVIOUS_FILE};
 use bowline_store::sqlite::backup as database;
 use bowline_store::sqlite::{self, FILE, RESTORING};
 use jiff::Timestamp;
@@ -25,10 +25,11 @@ use super::{BackupError, Done};
 /// Databases: copied by SQLite, each as it was at one instant.
 const DATABASES: [&str; 3] = [FILE, "control.db", "control/control.db"];
 /// Small files that are always replaced whole.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "local.key",
     "secrets.key",
     IDENTITY_FILE,
+    PREVIOUS_FILE,
     "relay/identity",
     "relay/gateway-identity",
     "relay/devices.json",

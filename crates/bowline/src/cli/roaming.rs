@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bowline_sbp::federation::GatewayId;
 use bowline_sbp::gateway_key::KeyFingerprint;
 use clap::Args;
 
@@ -32,6 +33,14 @@ pub(crate) struct ExportArgs {
     /// Leave out what the agent remembers: needed if another user of the gateway is to import it
     #[arg(long)]
     pub(crate) without_memory: bool,
+    /// The gateway that it is for, by its id: that one may fetch the bundle, with what the agent
+    /// remembers
+    #[arg(long = "for", value_name = "GATEWAY")]
+    pub(crate) for_gateway: Option<GatewayId>,
+    /// Tell the gateway's trackers who has the bundle: the token leads here even if this gateway has
+    /// another address by then. Trackers learn the content id, and nothing of what is in it
+    #[arg(long)]
+    pub(crate) announce: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -101,6 +110,36 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Takes a session of one gateway to another one: both must take part in a federation, and the other one must reach this one.
+The session is at one of them at every moment. If something fails, it says at which; the same command again goes on.
+
+Examples:
+  bowline move last --to https://other.example --to-key-file other.key
+  BOWLINE_TO_KEY=… bowline move 'plan the trip' --to https://other.example")]
+pub(crate) struct MoveArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// The session's id, the beginning of its id, its title, or `last`
+    pub(crate) session: String,
+    /// The address of the gateway that it goes to
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: url::Url,
+    /// A file with an API key of that gateway [default: the key in BOWLINE_TO_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to_key_file: Option<PathBuf>,
+    /// The agent of the session there [default: the one that it has]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Leave out what the agent remembers
+    #[arg(long)]
+    pub(crate) without_memory: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 Example:
   bowline handoff last --to booking --message 'The itinerary is approved. Book the flights.'")]
 pub(crate) struct HandoffArgs {
@@ -147,7 +186,8 @@ pub(crate) struct ForkArgs {
 #[command(after_help = "\
 Examples:
   bowline lineage last
-  bowline lineage last --dot | dot -Tsvg > lineage.svg")]
+  bowline lineage last --svg > lineage.svg
+  bowline lineage last --dot | dot -Tpng > lineage.png")]
 pub(crate) struct LineageArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
@@ -156,6 +196,9 @@ pub(crate) struct LineageArgs {
     /// Print a Graphviz graph
     #[arg(long, conflicts_with = "json")]
     pub(crate) dot: bool,
+    /// Print a picture (SVG)
+    #[arg(long, conflicts_with_all = ["json", "dot"])]
+    pub(crate) svg: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bowline_bench::{
-    Pace, Report, access, compare, echo, gateway, mock, relay, replicas, roaming, tools,
+    Pace, Report, access, compare, echo, federation, gateway, mock, relay, replicas, roaming, tools,
 };
 
 use crate::api::in_private;
-use crate::cli::{BenchArgs, BenchCommand};
+use crate::cli::bench::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
 use crate::secrets::API_KEY;
 use crate::terminal::{note, say, show};
@@ -28,6 +28,11 @@ pub(crate) async fn run(args: BenchArgs) -> Result<ExitCode, Failure> {
         }
         BenchCommand::Roaming { json } => {
             roaming::run(&mut report).await.map_err(failed)?;
+            json
+        }
+        BenchCommand::Federation { seconds, json } => {
+            let length = Duration::from_secs(seconds);
+            federation::run(length, &mut report).await.map_err(failed)?;
             json
         }
         BenchCommand::Tools { seconds, sessions, rate, json } => {

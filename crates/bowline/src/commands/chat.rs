@@ -44,7 +44,7 @@ use self::terminal_view::PromptText;
 use self::tools::ChatTools;
 use self::view::View;
 use crate::api::Api;
-use crate::cli::{ChatArgs, Device};
+use crate::cli::chat::{ChatArgs, Device};
 use crate::failure::{Failure, FailureKind};
 use crate::signals::{STOPPED_AT_ONCE, StopSignal, StopSignals};
 use crate::terminal::one_line;
@@ -61,6 +61,7 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
     let first = input::given(&args).await?;
     let session = session::open(&api, &args).await?;
     let mut config = SurfaceConfig::new(api.url.clone(), session.id, session.token);
+    config.roaming_token = session.roaming_token;
     config.socket = api.via().map(|via| via.socket().to_owned());
     config.bearer = api.key().map(str::to_owned);
     config.surface = SurfaceContext {
@@ -86,6 +87,7 @@ pub(crate) async fn run(args: ChatArgs) -> Result<ExitCode, Failure> {
         always: Vec::new(),
         api,
         id: session.id,
+        goes_on: None,
         surface,
         view,
         model: args.model,
@@ -137,6 +139,8 @@ struct Chat {
     id: SessionId,
     /// How the gateway was named on the command line.
     flags: String,
+    /// The session has moved: its gateway's URL, and its id there.
+    goes_on: Option<(String, SessionId)>,
     surface: Surface,
     view: View,
     model: Option<String>,
@@ -214,7 +218,10 @@ impl Chat {
     }
 
     async fn leave(self, end: Option<Failure>) -> Result<ExitCode, Failure> {
-        let command = self.command_for(self.id);
+        let command = match &self.goes_on {
+            None => self.command_for(self.id),
+            Some((url, id)) => format!("bowline chat --url {url} --session {id}"),
+        };
         let Self { surface, mut view, input, outstanding, leave_when_answered, .. } = self;
         let rest = if end.is_none() { surface.detach().await } else { Vec::new() };
         rest.iter().for_each(|event| view.show(event));
@@ -361,6 +368,8 @@ impl Chat {
             }
             Event::Surfaces(list) => self.attached = list,
             Event::Closed(reason) => return ChatStep::Closed(reason),
+            Event::Arrived { session } => self.id = session,
+            Event::Moved { session, url, .. } => self.goes_on = Some((url, session)),
             Event::Attached { reconnected: true, .. } => self.questions.reconnected(),
             // The others are only shown.
             _ => {}
@@ -384,6 +393,9 @@ fn closed(reason: &CloseReason, flags: &str) -> Failure {
         }
         CloseReason::HandedOff { session, .. } => {
             failure.hint(format!("continue with `bowline chat{flags} --session {session}`"))
+        }
+        CloseReason::Moved { session, url, .. } => {
+            failure.hint(format!("continue with `bowline chat --url {url} --session {session}`"))
         }
         CloseReason::Protocol { .. } => {
             failure.hint("gateway and chat may be of different versions")

@@ -20,7 +20,8 @@ pub(crate) async fn run(args: ExportArgs) -> Result<ExitCode, Failure> {
         &id,
         json!({
             "ttl_seconds": args.ttl, "label": args.label,
-            "with_memory": args.without_memory.then_some(false),
+            "with_memory": args.without_memory.then_some(false), "for_gateway": args.for_gateway,
+            "announce": args.announce,
         }),
         args.out.as_deref(),
     )

@@ -1,4 +1,6 @@
-//! `bowline lineage`: the tree of imports, forks and handoffs that a session belongs to.
+//! `bowline lineage`: the tree of imports, forks and handoffs that a session belongs to, across gateways.
+
+mod svg;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -20,13 +22,20 @@ pub(crate) async fn run(args: LineageArgs) -> Result<ExitCode, Failure> {
     }
     let lineage: Lineage = serde_json::from_value(seen)
         .map_err(|_| Failure::new("the gateway's answer cannot be read"))?;
-    show!("{}", if args.dot { dot(&lineage) } else { tree(&lineage) });
+    let drawn = match (args.dot, args.svg) {
+        (true, _) => dot(&lineage),
+        (_, true) => svg::drawn(&lineage),
+        _ => tree(&lineage),
+    };
+    show!("{drawn}");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tree from the oldest known session down, with the requested session marked.
-fn tree(lineage: &Lineage) -> String {
-    let me = lineage.session_id.to_string();
+/// The sessions that are derived from each one, and those that are derived from none.
+fn children<'a>(
+    lineage: &'a Lineage,
+    me: &'a str,
+) -> (BTreeMap<&'a str, Vec<&'a LineageEdge>>, Vec<&'a str>) {
     let mut children: BTreeMap<&str, Vec<&LineageEdge>> = BTreeMap::new();
     for edge in &lineage.tree {
         children.entry(&edge.from_session_id).or_default().push(edge);
@@ -35,9 +44,39 @@ fn tree(lineage: &Lineage) -> String {
     let mut roots: Vec<&str> =
         children.keys().copied().filter(|session| !born.contains(session)).collect();
     if roots.is_empty() {
-        roots.push(&me);
+        roots.push(me);
     }
-    let mut drawing = Drawing { me: &me, children, drawn: BTreeSet::new(), out: String::new() };
+    (children, roots)
+}
+
+/// The gateways of sessions that are not here.
+fn gateways(lineage: &Lineage) -> BTreeMap<&str, &str> {
+    let mut known = BTreeMap::new();
+    for edge in &lineage.tree {
+        if let Some(gateway) = &edge.from_gateway {
+            known.insert(edge.from_session_id.as_str(), gateway.gateway_id.as_str());
+        }
+        if let Some(gateway) = &edge.to_gateway {
+            known.insert(edge.to_session_id.as_str(), gateway.gateway_id.as_str());
+        }
+    }
+    known
+}
+
+/// A session with its gateway, if that is another one.
+fn labelled(session: &str, me: &str, gateways: &BTreeMap<&str, &str>) -> String {
+    let at = gateways.get(session).map(|id| format!(" at {}", printable(id)));
+    let mark = if session == me { "  ◀ this one" } else { "" };
+    format!("{}{}{mark}", printable(session), at.unwrap_or_default())
+}
+
+/// The tree from the oldest known session down, with the requested session marked.
+fn tree(lineage: &Lineage) -> String {
+    let me = lineage.session_id.to_string();
+    let (children, roots) = children(lineage, &me);
+    let gateways = gateways(lineage);
+    let mut drawing =
+        Drawing { me: &me, gateways, children, drawn: BTreeSet::new(), out: String::new() };
     for root in roots {
         let line = drawing.named(root);
         drawing.out.push_str(&format!("{line}\n"));
@@ -87,6 +126,7 @@ fn costs(lineage: &Lineage) -> String {
 
 struct Drawing<'a> {
     me: &'a str,
+    gateways: BTreeMap<&'a str, &'a str>,
     children: BTreeMap<&'a str, Vec<&'a LineageEdge>>,
     drawn: BTreeSet<&'a str>,
     out: String,
@@ -94,8 +134,7 @@ struct Drawing<'a> {
 
 impl<'a> Drawing<'a> {
     fn named(&self, session: &str) -> String {
-        let mark = if session == self.me { "  ◀ this one" } else { "" };
-        format!("{}{mark}", printable(session))
+        labelled(session, self.me, &self.gateways)
     }
 
     /// Draws everything below a session. Not recursive, since a deep tree could overflow the stack.
@@ -130,6 +169,10 @@ fn how(edge: &LineageEdge) -> String {
     match edge.kind.as_str() {
         "handoff" => format!("handed to {} as", text("to_agent_id").unwrap_or_default()),
         "fork" => format!("forked{label} as"),
+        _ if edge.from_gateway.is_some() || edge.to_gateway.is_some() => {
+            let by = edge.said_by.as_deref().map(|id| format!(" (says {})", printable(id)));
+            format!("moved{label} as{}", by.unwrap_or_default())
+        }
         _ => format!("imported{label} as"),
     }
 }
@@ -138,6 +181,10 @@ fn dot(lineage: &Lineage) -> String {
     let quoted = |text: &str| format!("\"{}\"", printable(text).replace(['"', '\\'], "_"));
     let mut out = String::from("digraph lineage {\n  node [shape=box, fontname=monospace];\n");
     out.push_str(&format!("  {} [style=bold];\n", quoted(&lineage.session_id.to_string())));
+    for (session, gateway) in gateways(lineage) {
+        let label = format!("{session} at {gateway}");
+        out.push_str(&format!("  {} [label={}];\n", quoted(session), quoted(&label)));
+    }
     for edge in &lineage.tree {
         out.push_str(&format!(
             "  {} -> {} [label={}];\n",
@@ -156,7 +203,7 @@ fn dot(lineage: &Lineage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_sbp::api::{BranchCost, SessionCost};
+    use bowline_sbp::api::{BranchCost, GatewayRef, SessionCost};
     use bowline_sbp::id::SessionId;
     use jiff::Timestamp;
     use uuid::Uuid;
@@ -174,6 +221,9 @@ mod tests {
             export_id: None,
             created_at: Timestamp::UNIX_EPOCH,
             detail: detail.as_object().unwrap().clone(),
+            from_gateway: None,
+            to_gateway: None,
+            said_by: None,
         }
     }
 
@@ -239,6 +289,55 @@ mod tests {
              spent {three}: $0.2500, 1000 tokens in, 100 out\n"
         );
         assert!(tree(&family).ends_with(&expected), "{}", tree(&family));
+    }
+
+    /// The session came from `away`, which got it from `far`, as `away` says.
+    fn across() -> Lineage {
+        let gateway = |id: &str| {
+            let url = format!("https://{id}.example");
+            Some(GatewayRef { gateway_id: id.into(), url })
+        };
+        let first = LineageEdge {
+            from_gateway: gateway("far"),
+            to_gateway: gateway("away"),
+            said_by: Some("away".into()),
+            detail: Default::default(),
+            ..edge("import", &id(1), &id(2))
+        };
+        let second = LineageEdge {
+            from_gateway: gateway("away"),
+            detail: Default::default(),
+            ..edge("import", &id(2), &id(3))
+        };
+        lineage(vec![first, second])
+    }
+
+    #[test]
+    fn sbp_l3_12_sessions_of_other_gateways_are_named_with_them() {
+        let expected = format!(
+            "{} at far\n└── moved as (says away) {} at away\n    └── moved as {}  ◀ this one\n",
+            id(1),
+            id(2),
+            id(3)
+        );
+        assert_eq!(tree(&across()), expected);
+        let graph = dot(&across());
+        assert!(graph.contains(&format!("\"{}\" [label=\"{0} at far\"];", id(1))), "{graph}");
+    }
+
+    #[test]
+    fn sbp_l3_12_a_picture_has_every_session_and_nothing_that_a_browser_would_run() {
+        let mut family = across();
+        family.tree[0].from_gateway.as_mut().unwrap().gateway_id = "<script>&\"".into();
+        let drawn = svg::drawn(&family);
+        assert!(drawn.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{drawn}");
+        assert_eq!(drawn.matches("<rect").count(), 3, "{drawn}");
+        assert_eq!(drawn.matches("<path").count(), 2, "{drawn}");
+        assert!(
+            drawn.contains("&lt;script&gt;&amp;&quot;") && !drawn.contains("<script"),
+            "{drawn}"
+        );
+        assert!(svg::drawn(&lineage(vec![])).contains(&id(3)), "a lonely one, too");
     }
 
     #[test]

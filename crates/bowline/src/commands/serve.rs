@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use bowline_gateway::{Gateway, Signer, identity_file};
 use bowline_net::{descriptors, duration};
+use bowline_tracker::TrackerConfig;
+use jiff::Timestamp;
 use serde_json::json;
 
 use self::first_model::FirstModel;
@@ -45,6 +47,21 @@ pub(crate) async fn gateway(args: ServeArgs) -> Result<ExitCode, Failure> {
 fn loaded(args: &ServeArgs) -> Result<Settings, Failure> {
     let mut settings = Settings::load(&args.settings)?;
     settings.gateway.secrets.renew = args.new_secrets;
+    if args.certify {
+        if settings.relay.url.is_some() {
+            let why =
+                "with --certify anybody may change any session, and a relay leads others here";
+            let hint = "leave --relay or --certify out";
+            return Err(Failure::new(why).hint(hint).kind(FailureKind::Usage));
+        }
+        settings.gateway = settings.gateway.certified();
+        note!(
+            "CERTIFY: this gateway runs for the protocol's public test suite. Do not use it for anything else."
+        );
+        note!(
+            "  wire 0.9, a session for every call, all tools of surfaces, and /v1/sbp/sessions/{{id}}/_test/tether"
+        );
+    }
     Ok(settings)
 }
 
@@ -60,6 +77,8 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
     logging::start(&settings.log).map_err(|why| Failure::new(why).kind(FailureKind::Usage))?;
     let data = settings.data.clone();
     let storage = Storage::open(&settings).await?;
+    settings.gateway.federation.registry =
+        TrackerConfig { data: Some(data.clone()), ..settings.tracker.clone() };
     let secrets = &mut settings.gateway.secrets;
     secrets.keep_in_store = storage.is_shared();
     if !secrets.keep_in_store && !secrets.is_set() {
@@ -122,7 +141,12 @@ async fn serve(mut settings: Settings, greeting: Greeting) -> Result<ExitCode, F
 /// What signs for this gateway: the file of its data folder, or with a shared store what all replicas have.
 fn signer(storage: &Storage, data: &Path) -> Result<Signer, Failure> {
     let signer = match storage.is_shared() {
-        false => identity_file::load_or_make(data).map(Signer::from),
+        false => identity_file::load_or_make(data).and_then(|identity| {
+            Ok(Signer::Own(
+                Arc::new(identity),
+                identity_file::load_previous(data, Timestamp::now())?,
+            ))
+        }),
         true => identity_file::load_seed(data).map(Signer::Shared),
     };
     signer.map_err(|error| {

@@ -10,7 +10,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::cli::{GatewayArgs, SessionsArgs, SessionsCommand};
+use crate::cli::GatewayArgs;
+use crate::cli::sessions::{SessionsArgs, SessionsCommand};
 use crate::failure::Failure;
 use crate::terminal::{note, one_line, printable, say, utc};
 

@@ -7,11 +7,14 @@ use std::time::Duration;
 use bowline_net::duration;
 use toml::Value;
 
+use super::key::joined;
 use crate::cli::SettingArgs;
 use crate::cli::control::ControlServeArgs;
+use crate::cli::federation::PeerFlag;
 use crate::cli::relay::RelayArgs;
 use crate::cli::relay_ends::DaemonArgs;
 use crate::cli::tls::{PathArgs, TlsArgs};
+use crate::cli::tracker::TrackerArgs;
 
 /// A setting that a flag sets. Without a value the flag was not given.
 #[derive(Debug)]
@@ -68,6 +71,13 @@ impl Flags {
         self.put(name, flag, Some(Value::Array(list)).filter(|_| !items.is_empty()))
     }
 
+    fn peers(self, section: &str, flag: &'static str, peers: &[PeerFlag]) -> Self {
+        peers.iter().fold(self, |flags, peer| {
+            let key = joined(section, peer.id.as_str());
+            flags.text(&format!("{key}.url"), flag, Some(&peer.url))
+        })
+    }
+
     fn tls(self, args: &TlsArgs) -> Self {
         self.path("tls.cert", "--tls-cert", args.tls_cert.as_deref()).path(
             "tls.key",
@@ -99,6 +109,11 @@ impl SettingArgs {
             .list("behind_proxy", "--behind-proxy", &self.behind_proxy)
             .text("relay.url", "--relay", self.relay.as_ref())
             .yes("insecure", "--insecure", self.insecure)
+            .yes("federation.enabled", "--federation", self.federation.federation)
+            .text("federation.gateway_id", "--gateway-id", self.federation.gateway_id.as_ref())
+            .peers("federation.peers", "--peer", &self.federation.peer)
+            .peers("federation.trackers", "--tracker", &self.federation.tracker)
+            .yes("federation.serve_registry", "--also-tracker", self.federation.also_tracker)
             .all
     }
 }
@@ -160,6 +175,30 @@ impl ControlServeArgs {
             .exposure(&self.path)
             .path("metrics_key_file", "--metrics-key-file", self.metrics_key_file.as_deref())
             .all
+    }
+}
+
+impl TrackerArgs {
+    pub(crate) fn flags(&self) -> Vec<Flag> {
+        let mut flags = Flags::of("tracker")
+            .path("data", "--data", self.data.as_deref())
+            .text("listen", "--listen", self.listen.as_ref())
+            .text("id", "--id", self.id.as_ref())
+            .text("name", "--name", self.name.as_ref())
+            .text("url", "--url", self.url.as_ref())
+            .tls(&self.tls)
+            .exposure(&self.path)
+            .yes("only_peers", "--only-peers", self.only_peers)
+            .number("limits.records", "--records", self.records)
+            .number(
+                "limits.records_per_gateway",
+                "--records-per-gateway",
+                self.records_per_gateway,
+            );
+        for (id, url) in &self.peer {
+            flags = flags.text(&joined("peers", id.as_str()), "--peer", Some(url));
+        }
+        flags.all
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bowline_gateway::config::mcp::McpServerConfig;
 use bowline_gateway::config::{Config, Price, Upstream};
+use bowline_tracker::TrackerConfig;
 use toml::{Table, Value};
 
 use super::key::{insert, joined, leaves, split, variable};
@@ -13,7 +14,7 @@ use crate::paths;
 
 /// Examples of settings without a default, and of those whose default shows nothing. `*` stands for
 /// a name that the user chooses.
-const EXAMPLES: [(&str, &str); 78] = [
+const EXAMPLES: [(&str, &str); 96] = [
     (CA_FILE, r#"["/etc/bowline/ca.pem"]"#),
     ("behind_proxy", r#"["10.0.0.0/8"]"#),
     ("store.url", r#""postgres://bowline@db.example/bowline""#),
@@ -48,6 +49,15 @@ const EXAMPLES: [(&str, &str); 78] = [
     ("budgets.key.usd_per_day", "5.0"),
     ("budgets.key.stored_bytes", "500000000"),
     ("budgets.key.exports_per_day", "10"),
+    ("federation.gateway_id", r#""home""#),
+    ("federation.url", r#""https://home.example""#),
+    ("federation.peers.*.url", r#""https://work.example""#),
+    ("federation.peers.*.key", r#""nYTJ…""#),
+    ("federation.peers.*.allow", r#""exported-to-me""#),
+    ("federation.trackers.*.url", r#""https://tracker.example""#),
+    ("federation.trackers.*.key", r#""nYTJ…""#),
+    ("federation.domains", r#"["example.org"]"#),
+    ("federation.name_servers", r#"["9.9.9.9:53"]"#),
     ("translate.model", r#""gpt-4o-mini""#),
     ("upstream.*.url", r#""https://host/v1""#),
     ("upstream.*.key_env", r#""OPENAI_API_KEY""#),
@@ -91,6 +101,15 @@ const EXAMPLES: [(&str, &str); 78] = [
     ("daemon.name", r#""home""#),
     ("daemon.region", r#""eu""#),
     ("daemon.data", r#""/var/lib/bowline""#),
+    ("tracker.data", r#""/var/lib/bowline/tracker""#),
+    ("tracker.id", r#""tracker-eu""#),
+    ("tracker.name", r#""Tracker in Europe""#),
+    ("tracker.url", r#""https://tracker.example.org""#),
+    ("tracker.tls.cert", r#""/etc/bowline/cert.pem""#),
+    ("tracker.tls.key", r#""/etc/bowline/key.pem""#),
+    ("tracker.tls.reload_every", r#""10s""#),
+    ("tracker.behind_proxy", r#"["10.0.0.0/8"]"#),
+    ("tracker.peers.*", r#""https://gateway.example.org""#),
     ("log.level", r#""info""#),
 ];
 
@@ -108,6 +127,7 @@ pub(super) fn defaults() -> Table {
         ("relay_server", RelayServerSettings::defaults()),
         ("control", Table::try_from(ControlSettings::default())),
         ("daemon", Table::try_from(DaemonSettings::default())),
+        ("tracker", Table::try_from(TrackerConfig::default())),
     ] {
         table.insert(section.into(), Value::Table(values.expect("the defaults are TOML")));
     }
@@ -257,8 +277,18 @@ mod tests {
     #[test]
     fn every_example_is_a_setting_that_can_be_used() {
         let known = KnownSettings::new();
-        let others =
-            ["data", "store", "bus", "log", "relay", "relay_server", "control", "daemon", CA_FILE];
+        let others = [
+            "data",
+            "store",
+            "bus",
+            "log",
+            "relay",
+            "relay_server",
+            "control",
+            "daemon",
+            "tracker",
+            CA_FILE,
+        ];
         for (key, _) in EXAMPLES {
             let mut table = defaults();
             others.iter().for_each(|other| drop(table.remove(*other)));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bowline_gateway::config::Config;
+use bowline_tracker::TrackerConfig;
 use toml::{Table, Value};
 
 use super::flags::Flag;
@@ -19,12 +20,13 @@ use crate::paths;
 use crate::terminal::note;
 
 /// `BOWLINE_*` variables that are not settings.
-const NOT_SETTINGS: [&str; 8] = [
+const NOT_SETTINGS: [&str; 9] = [
     "BOWLINE_CONFIG",
     "BOWLINE_URL",
     "BOWLINE_VIA",
     "BOWLINE_API_KEY",
     "BOWLINE_SESSION_TOKEN",
+    "BOWLINE_TO_KEY",
     "BOWLINE_BIN",
     "BOWLINE_CONTROL",
     "BOWLINE_CONTROL_KEY",
@@ -121,7 +123,7 @@ impl Layers {
             Err(error) => return Err(self.blamed(&error)),
         };
         let Sections { data, mut store, mut bus, log, relay, .. } = read;
-        let Sections { relay_server, control, daemon, gateway, .. } = read;
+        let Sections { relay_server, control, daemon, tracker, gateway, .. } = read;
         let origins = self.set.into_iter().map(|(key, (_, origin))| (key, origin)).collect();
         store.settle(&origins)?;
         bus.settle(&origins)?;
@@ -134,6 +136,7 @@ impl Layers {
             relay_server,
             control,
             daemon,
+            tracker,
             gateway,
             merged,
             origins,
@@ -214,6 +217,7 @@ struct Sections {
     relay_server: RelayServerSettings,
     control: ControlSettings,
     daemon: DaemonSettings,
+    tracker: TrackerConfig,
     gateway: Config,
 }
 
@@ -237,6 +241,7 @@ fn read(mut table: Table) -> Result<Sections, toml::de::Error> {
         relay_server: RelayServerSettings::read(section("relay_server"))?,
         control: Value::Table(section("control")).try_into()?,
         daemon: Value::Table(section("daemon")).try_into()?,
+        tracker: Value::Table(section("tracker")).try_into()?,
         gateway: Value::Table(table).try_into()?,
     })
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::process::DEADLINE;
 use crate::reach::Session;
 use crate::record::Record;
+use crate::seed::scale;
 
 /// How the answer is to come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,18 +21,38 @@ pub(crate) enum Way {
 pub(crate) struct Caller {
     id: u32,
     http: reqwest::Client,
-    url: String,
+    /// Where it asks: at the first, and at the next one when it got no answer.
+    urls: Vec<String>,
     record: Record,
 }
 
 impl Caller {
-    pub(crate) fn new(url: &str, record: &Record) -> Self {
+    pub(crate) fn new(urls: &[String], record: &Record) -> Self {
         Self {
             id: u32::try_from(record.unique()).unwrap(),
             http: reqwest::Client::new(),
-            url: format!("{url}/v1/chat/completions"),
+            urls: urls.iter().map(|url| format!("{url}/v1/chat/completions")).collect(),
             record: record.clone(),
         }
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Has the words echoed, and asks the same at another place before the answer is there: the second
+    /// request joins the turn of the first. Gives what each knows in the end.
+    pub(crate) async fn ask_twice(&self, session: &str, words: &str, way: Way) -> [Outcome; 2] {
+        let text = format!("echo {} {words}", self.record.unique());
+        let ask = self.record.with(|history| history.asked(self.id, session, &text));
+        let mut other = self.clone();
+        other.urls.rotate_left(1);
+        let key = key(ask);
+        let (first, second) = tokio::join!(
+            self.until_known(ask, &key, session, &text, way),
+            other.until_known(ask, &key, session, &text, way),
+        );
+        [first, second]
     }
 
     /// Has the words echoed. Gives the ask and what the caller knows in the end.
@@ -52,8 +73,12 @@ impl Caller {
         let body = json!({
             "model": "m", "sbp": {}, "messages": [{ "role": "user", "content": text }],
         });
-        let response = self.http.post(&self.url).json(&body).send().await.ok()?;
-        let bytes = response.error_for_status().ok()?.bytes().await.ok()?;
+        let response = self.http.post(&self.urls[0]).json(&body).timeout(DEADLINE).send().await;
+        let response =
+            response.inspect_err(|error| assert!(!error.is_timeout(), "it hangs: {text}"));
+        let bytes = response.ok()?.error_for_status().ok()?.bytes().await;
+        let bytes =
+            bytes.inspect_err(|error| assert!(!error.is_timeout(), "it hangs: {text}")).ok()?;
         let outcome = whole(&bytes)?;
         let answer: Value = serde_json::from_slice(&bytes).ok()?;
         let name = |name: &str| Some(answer["sbp"][name].as_str()?.to_owned());
@@ -82,23 +107,27 @@ impl Caller {
         way: Way,
     ) -> Outcome {
         let begun = Instant::now();
-        loop {
-            let outcome = self.attempt(key, session, text, way).await;
+        for url in self.urls.iter().cycle() {
+            let attempt = self.attempt(url, key, session, text, way);
+            let answered = tokio::time::timeout(DEADLINE, attempt).await;
+            let outcome = answered
+                .unwrap_or_else(|_| panic!("{key} hangs in session {session}, {way:?}: {text}"));
             self.record.with(|history| history.told(ask, outcome.clone()));
             if outcome != Outcome::Unknown {
                 return outcome;
             }
-            assert!(begun.elapsed() < DEADLINE, "never answered: {text}");
+            assert!(begun.elapsed() < patience(), "never answered: {text}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        unreachable!("a caller without a place to ask")
     }
 
-    async fn attempt(&self, key: &str, session: &str, text: &str, way: Way) -> Outcome {
+    async fn attempt(&self, url: &str, key: &str, session: &str, text: &str, way: Way) -> Outcome {
         let body = json!({
             "model": "m", "stream": way == Way::Streamed, "sbp": { "session_id": session },
             "messages": [{ "role": "user", "content": text }],
         });
-        let request = self.http.post(&self.url).header("Idempotency-Key", key).json(&body);
+        let request = self.http.post(url).header("Idempotency-Key", key).json(&body);
         let Ok(mut response) = request.send().await else { return Outcome::Unknown };
         if response.status().is_client_error() {
             return Outcome::Refused;
@@ -117,13 +146,19 @@ impl Caller {
     }
 }
 
+/// How long a client tries again until it knows. In a soak one long fault after the other is in its way.
+pub(crate) fn patience() -> Duration {
+    DEADLINE * scale(1, 3) as u32
+}
+
 fn key(ask: Ask) -> String {
     format!("key-{}", ask.0)
 }
 
 fn whole(body: &[u8]) -> Option<Outcome> {
     let answer: Value = serde_json::from_slice(body).ok()?;
-    let content = answer["choices"][0]["message"]["content"].as_str()?;
+    // The call of a tool that is not there goes to the caller, without a word.
+    let content = answer["choices"][0]["message"]["content"].as_str().unwrap_or_default();
     answered(&answer, content.to_owned())
 }
 

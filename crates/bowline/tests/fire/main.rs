@@ -7,12 +7,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod caller;
+mod cancels;
+mod devices;
 mod drains;
 mod faults;
+mod imports;
 mod installation;
 mod kills;
 mod load;
 mod mid_sentence;
+mod owners;
 mod passage;
 #[path = "../it/process.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
@@ -24,6 +28,7 @@ mod record;
 #[path = "../it/sbrp/world.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod relay_world;
+mod replica;
 mod replicas;
 #[allow(dead_code, reason = "shared with the other tests, which use the rest")]
 mod seed;

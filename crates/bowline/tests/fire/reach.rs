@@ -1,8 +1,12 @@
 //! The way that clients take to a gateway, and the verdict over what they were told.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bowline_checker::{Anomaly, Entry, EntryKind, Event, Log, Outcome, Status, check};
+use bowline_checker::{
+    Anomaly, Entry, EntryKind, Event, Log, Outcome, Status, Token, ToolResult, ToolStep, check,
+};
 use serde_json::{Value, json};
 
 use crate::caller::Caller;
@@ -23,7 +27,20 @@ pub(crate) struct Reach {
     /// Where callers do, and where sessions are made and looked at.
     pub(crate) caller_url: String,
     pub(crate) own_url: String,
+    /// The same for each replica: what one was asked may be asked at another.
+    pub(crate) replica_urls: Vec<String>,
     pub(crate) record: Record,
+    pub(crate) http: reqwest::Client,
+    /// The roaming tokens that were made.
+    pub(crate) exports: Arc<Mutex<Vec<Export>>>,
+}
+
+/// A roaming token, and what the gateway calls it.
+#[derive(Debug, Clone)]
+pub(crate) struct Export {
+    pub(crate) token: Token,
+    pub(crate) origin: Session,
+    pub(crate) id: String,
 }
 
 impl Reach {
@@ -33,13 +50,24 @@ impl Reach {
         Self {
             address: address.to_owned(),
             caller_url: url.clone(),
+            replica_urls: vec![url.clone()],
             own_url: url,
             record: Record::default(),
+            http: http(),
+            exports: Arc::default(),
         }
     }
 
     pub(crate) fn caller(&self) -> Caller {
-        Caller::new(&self.caller_url, &self.record)
+        Caller::new(std::slice::from_ref(&self.caller_url), &self.record)
+    }
+
+    /// A program that asks at that replica, and at the next one when it gets no answer.
+    pub(crate) fn caller_at(&self, replica: usize) -> Caller {
+        let mut urls = self.replica_urls.clone();
+        let first = replica % urls.len();
+        urls.rotate_left(first);
+        Caller::new(&urls, &self.record)
     }
 
     pub(crate) async fn session(&self) -> Session {
@@ -102,7 +130,26 @@ impl Reach {
             surface.detach().await;
             self.record.with(|history| history.ended(&session.id, Log { entries, drained: true }));
         }
+        let exports = std::mem::take(&mut *self.exports.lock().unwrap());
+        for export in exports {
+            let came = self.came_from(&export).await;
+            self.record.with(|history| history.came_from(export.token, came));
+        }
         self.record.with(|history| check(history))
+    }
+
+    /// The sessions that imports made of a token, with the contents of their logs.
+    async fn came_from(&self, export: &Export) -> BTreeMap<String, Vec<String>> {
+        let lineage = self.get(&format!("/v1/sessions/{}/lineage", export.origin.id)).await;
+        let mut came = BTreeMap::new();
+        for edge in lineage["tree"].as_array().unwrap() {
+            if edge["kind"] == "import" && edge["export_id"] == export.id {
+                let id = edge["to_session_id"].as_str().unwrap().to_owned();
+                let entries = self.entries(&Session { id: id.clone(), token: String::new() }).await;
+                came.insert(id, entries.into_iter().map(|entry| entry.content).collect());
+            }
+        }
+        came
     }
 
     /// Turns that were taken on over a socket may still be running.
@@ -139,24 +186,30 @@ impl Reach {
     }
 
     async fn get(&self, path: &str) -> Value {
-        let response = reqwest::get(format!("{}{path}", self.own_url)).await.unwrap();
+        let response = self.http.get(format!("{}{path}", self.own_url)).send().await.unwrap();
         response.json().await.unwrap()
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let request = reqwest::Client::new().post(format!("{}{path}", self.own_url)).json(&body);
+        let request = self.http.post(format!("{}{path}", self.own_url)).json(&body);
         let response = request.send().await.unwrap();
         assert!(response.status().is_success(), "{path}: {}", response.status());
         response.json().await.unwrap()
     }
 }
 
+/// Each request has a connection of its own: whoever was at the other end of the last one may be dead.
+fn http() -> reqwest::Client {
+    let client = reqwest::Client::builder().timeout(DEADLINE).pool_max_idle_per_host(0);
+    client.build().unwrap()
+}
+
 fn entry(view: &Value) -> Entry {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
     let kind = match view["kind"].as_str().unwrap() {
         "message" => EntryKind::Message,
         "turn" => EntryKind::Turn,
         "note" => EntryKind::Note,
+        "action" => EntryKind::Action,
         other => panic!("an entry of kind {other}"),
     };
     let status = match view["status"].as_str().unwrap() {
@@ -166,13 +219,36 @@ fn entry(view: &Value) -> Entry {
         "interrupted" => Status::Interrupted,
         other => panic!("an entry that is {other}"),
     };
+    let message = &view["message"];
     Entry {
         seq: view["seq"].as_u64().unwrap(),
-        turn_id: text(&view["turn_id"]),
+        // What was imported has none.
+        turn_id: view["turn_id"].as_str().unwrap_or_default().to_owned(),
         kind,
-        content: text(&view["message"]["content"]),
+        // That of a tool call is empty.
+        content: message["content"].as_str().unwrap_or_default().to_owned(),
         status,
         // No test here asks for turns that surfaces do not get.
-        tethered: kind != EntryKind::Message,
+        tethered: matches!(kind, EntryKind::Turn | EntryKind::Note),
+        // A turn may end with calls that are for its caller.
+        tools: if kind == EntryKind::Action { tools(message) } else { Vec::new() },
     }
+}
+
+/// What a message of the log says of calls of tools.
+fn tools(message: &Value) -> Vec<ToolStep> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    if message["role"] == "tool" {
+        let content = text(&message["content"]);
+        let is_error = serde_json::from_str::<Value>(&content)
+            .is_ok_and(|content| content["error"].is_string());
+        let result = if is_error { ToolResult::Failed } else { ToolResult::Said(content) };
+        return vec![ToolStep::Ended { id: text(&message["tool_call_id"]), result }];
+    }
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let called = |call: &Value| ToolStep::Called {
+        id: text(&call["id"]),
+        input: text(&call["function"]["arguments"]),
+    };
+    calls.map(called).collect()
 }

@@ -45,6 +45,11 @@ pub(crate) enum Seen {
         key: String,
         code: String,
     },
+    /// A tool is to be run on this device.
+    Call {
+        id: String,
+        input: String,
+    },
     /// The answer to our `PING`: what we sent before has been dealt with.
     Pong,
     Other,
@@ -53,7 +58,7 @@ pub(crate) enum Seen {
 pub(crate) struct Surface {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     record: Record,
-    attachment: Attachment,
+    pub(crate) attachment: Attachment,
     live: (String, Vec<u8>),
     /// The last position that came.
     pub(crate) last: u64,
@@ -69,6 +74,37 @@ impl Surface {
         address: &str,
         session: &Session,
         taste: Taste,
+        record: &Record,
+    ) -> Result<Self, Broken> {
+        Self::attach_with(address, session, taste, &json!({}), record).await
+    }
+
+    /// The same with more about itself: `surface_id`, `mcp_tools`.
+    pub(crate) async fn attach_with(
+        address: &str,
+        session: &Session,
+        taste: Taste,
+        context: &Value,
+        record: &Record,
+    ) -> Result<Self, Broken> {
+        Self::attach_as(address, session, taste, (context, false), record).await
+    }
+
+    /// Attaches beside the other surfaces.
+    pub(crate) async fn join(
+        address: &str,
+        session: &Session,
+        taste: Taste,
+        record: &Record,
+    ) -> Result<Self, Broken> {
+        Self::attach_as(address, session, taste, (&json!({}), true), record).await
+    }
+
+    async fn attach_as(
+        address: &str,
+        session: &Session,
+        taste: Taste,
+        (context, join): (&Value, bool),
         record: &Record,
     ) -> Result<Self, Broken> {
         let restarts = record.restarts();
@@ -94,10 +130,12 @@ impl Surface {
         if taste == Taste::Chunks {
             capabilities.as_array_mut().unwrap().push(json!("streaming"));
         }
+        let mut context = context.clone();
+        context["ui_capabilities"] = capabilities;
         surface
             .send(json!({
                 "type": "ATTACH_SESSION", "session_id": session.id, "session_token": session.token,
-                "surface_context": { "ui_capabilities": capabilities },
+                "surface_context": context, "join": join,
             }))
             .await?;
         let hello = surface.frame().await?;
@@ -122,6 +160,9 @@ impl Surface {
             }
             "TURN_ACCEPTED" => {
                 Seen::Accepted { key: text("client_turn_id"), turn_id: text("turn_id") }
+            }
+            "TOOL_CALL" => {
+                Seen::Call { id: text("call_id"), input: frame["tool_input"].to_string() }
             }
             "TURN_FAILED" => Seen::Failed { key: text("client_turn_id"), code: text("code") },
             "PONG" => {
@@ -166,12 +207,30 @@ impl Surface {
         self.send(frame).await
     }
 
+    pub(crate) async fn cancel(&mut self) -> Result<(), Broken> {
+        self.send(json!({ "type": "CANCEL_TURN" })).await
+    }
+
+    /// The result of a tool, or why it failed.
+    pub(crate) async fn answer_call(
+        &mut self,
+        id: &str,
+        result: Result<&str, &str>,
+    ) -> Result<(), Broken> {
+        let mut frame = json!({ "type": "TOOL_RESULT", "call_id": id });
+        match result {
+            Ok(said) => frame["result"] = said.into(),
+            Err(why) => frame["error"] = why.into(),
+        }
+        self.send(frame).await
+    }
+
     pub(crate) async fn detach(mut self) {
         let _ = self.send(json!({ "type": "DETACH" })).await;
     }
 
     pub(crate) async fn close(mut self) {
-        let _ = self.socket.close(None).await;
+        let _ = tokio::time::timeout(DEADLINE, self.socket.close(None)).await;
     }
 
     /// Reads until the answer to a `PING`: what the gateway sent before has come.
@@ -205,7 +264,9 @@ impl Surface {
     }
 
     async fn send(&mut self, frame: Value) -> Result<(), Broken> {
-        self.socket.send(Packet::text(frame.to_string())).await.map_err(|_| Broken(None))
+        let sent = self.socket.send(Packet::text(frame.to_string()));
+        let sent = tokio::time::timeout(DEADLINE, sent).await.expect("nothing is read in time");
+        sent.map_err(|_| Broken(None))
     }
 
     async fn frame(&mut self) -> Result<Value, Broken> {

@@ -5,13 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use bowline_checker::Status;
+use bowline_servers::quiet_port;
 use serde_json::Value;
 
 use crate::load::Load;
 use crate::process::bowline;
 use crate::relay_world::{Program, World as RelayWorld};
 use crate::seed::{Dice, scale};
-use crate::world::{World, quiet_port};
+use crate::world::World;
 
 /// A device that is paired with the gateway, and its local port.
 struct Device {

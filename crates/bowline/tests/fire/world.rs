@@ -1,10 +1,9 @@
 //! One gateway that is ended and started again at the same address.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use bowline_servers::quiet_port;
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -52,6 +51,7 @@ impl World {
     pub(crate) fn reached_by(&mut self, surfaces: &str, callers: &str) {
         self.reach.address = surfaces.to_owned();
         self.reach.caller_url = format!("http://{callers}");
+        self.reach.replica_urls = vec![self.reach.caller_url.clone()];
     }
 
     /// From now on they connect to the gateway itself.
@@ -92,17 +92,4 @@ impl World {
 fn begin(data: &Path, address: &str, environment: &[(&'static str, String)]) -> Process {
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, &**value)).collect();
     Process::start_at(data, address, &environment)
-}
-
-/// A port that the system gives to nobody else while the gateway is down: below those it hands
-/// out, where a client that knocks at a closed port could even be connected to itself.
-pub(crate) fn quiet_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let offset = NEXT.fetch_add(1, Ordering::SeqCst) % 40;
-        let port = 10_000 + (std::process::id() % 500) as u16 * 40 + offset;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

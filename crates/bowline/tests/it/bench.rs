@@ -35,6 +35,20 @@ fn the_access_bench_prints_every_figure_that_is_published() {
 }
 
 #[test]
+fn the_federation_bench_prints_every_figure_that_is_published() {
+    let report = bench(&["federation", "--seconds", "1"]);
+    for (part, name) in [
+        ("figures", "import_1000_ms"),
+        ("figures", "move_gap_ms"),
+        ("figures", "tracker_lookups_per_s"),
+        ("figures", "bundle_mb_per_s"),
+        ("ratios", "bundle_vs_static"),
+    ] {
+        assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
+    }
+}
+
+#[test]
 fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
     let mut parts = vec!["gateway", "--seconds", "1"];
     // The others write 100,000 turns, hold 5,000 sockets or wait until 20,000 sessions are idle.
@@ -76,6 +90,33 @@ fn soak_the_gateway_bench_prints_every_figure_that_is_published() {
     for name in differences {
         assert!(report["figures"][name].is_number(), "{name}: {report}");
     }
+}
+
+#[test]
+fn soak_the_replicas_bench_prints_every_figure_that_is_published() {
+    let is_soak = std::env::var_os("BOWLINE_SOAK").is_some();
+    let mut parts = vec!["replicas", "--seconds", "6"];
+    // The others wait until leases have expired, and write 100,000 messages.
+    if !is_soak {
+        parts.extend(["--only", "turns,tokens,tools"]);
+    }
+    let report = bench(&parts);
+    let mut expected = vec![
+        ("ratios", "turns_vs_pgbench"),
+        ("figures", "replica_turns_per_s"),
+        ("figures", "pgbench_per_s"),
+        ("figures", "remote_tool_call_p50_ms"),
+    ];
+    if is_soak {
+        let of_soak = ["takeover_ms", "rolling_restart_gap_ms_p50", "copy_rows_per_s"];
+        expected.extend(of_soak.map(|name| ("figures", name)));
+        assert_eq!(report["figures"]["rolling_restart_lost"], 0.0, "{report}");
+    }
+    for (part, name) in expected {
+        assert!(report[part][name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {report}");
+    }
+    // A difference, which can be nothing.
+    assert!(report["figures"]["remote_token_added_ms_p50"].is_number(), "{report}");
 }
 
 #[tokio::test]

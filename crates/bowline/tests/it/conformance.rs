@@ -5,6 +5,7 @@
 //! and the claims anew.
 
 mod claims;
+mod seen;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,12 +132,23 @@ fn a_test_may_show_several_requirements() {
     assert!(ids_of("early_timer_is_ignored").is_empty());
 }
 
-fn row(line: &str) -> Option<(&str, &str, &str)> {
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+struct Row<'a> {
+    id: &'a str,
+    what: &'a str,
+    /// Whether the suite sees it from outside.
+    seen: &'a str,
+    tests: &'a str,
+}
+
+fn row(line: &str) -> Option<Row<'_>> {
     let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
-    let row = (cells.next()?, cells.next()?, cells.next()?);
-    let is_id = row.0.starts_with("SBP-")
-        || row.0.starts_with("SBRP-")
-        || row.0.strip_prefix('G').is_some_and(|n| n.parse::<u8>().is_ok());
+    let (id, what) = (cells.next()?, cells.next()?);
+    let row = Row { id, what, seen: cells.next()?, tests: cells.next()? };
+    let is_id = id.starts_with("SBP-")
+        || id.starts_with("SBRP-")
+        || id.strip_prefix('G').is_some_and(|n| n.parse::<u8>().is_ok());
     is_id.then_some(row)
 }
 
@@ -189,9 +201,10 @@ fn every_requirement_is_listed_in_its_words_and_names_tests_that_exist() {
     let text = std::fs::read_to_string(&path).unwrap();
     if std::env::var_os("BLESS").is_some() {
         let lines = text.lines().map(|line| match row(line) {
-            Some((id, what, tests)) => {
+            Some(Row { id, what, tests, .. }) => {
                 let what = words.get(id).map_or(what, String::as_str);
-                format!("| {id} | {what} | {}{} |", partial(tests).0, expected(id))
+                let seen = seen::seen(id);
+                format!("| {id} | {what} | {seen} | {}{} |", partial(tests).0, expected(id))
             }
             None => line.to_owned(),
         });
@@ -200,11 +213,12 @@ fn every_requirement_is_listed_in_its_words_and_names_tests_that_exist() {
         return;
     }
     let rows: Vec<_> = text.lines().filter_map(row).collect();
-    let listed: BTreeSet<_> = rows.iter().map(|(id, ..)| id.to_string()).collect();
+    let listed: BTreeSet<_> = rows.iter().map(|row| row.id.to_string()).collect();
     assert_eq!(listed, required(), "the table has exactly the specification's ids");
     assert_eq!(listed.len(), rows.len(), "a requirement has one row");
-    for (id, what, tests) in rows {
+    for Row { id, what, seen, tests } in rows {
         let (why, tests) = partial(tests);
+        assert_eq!(seen, seen::seen(id), "{id}: run with BLESS=1 to write the table anew");
         assert_eq!(tests, expected(id), "{id}: run with BLESS=1 to write the table anew");
         assert!(why.is_empty() || tests != "open", "{id}: nothing of it is shown");
         if let Some(short) = words.get(id) {

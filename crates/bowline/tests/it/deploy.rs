@@ -1,10 +1,11 @@
 //! The files of `deploy/`: they fit the schemas of Compose and Kubernetes, and name settings that exist.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::clients::python;
-use crate::process::bowline;
+use crate::process::{Process, bowline};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -95,4 +96,24 @@ fn the_containers_are_started_with_flags_and_variables_that_exist() {
 fn names_in(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
     words.filter(|word| word.starts_with("BOWLINE_")).map(str::to_owned).collect()
+}
+
+/// The cluster mounts the master secret for the pod's group, and a key file that a group can read is refused.
+#[test]
+fn a_pod_reads_its_master_secret_as_the_cluster_mounts_it() {
+    let deployment = std::fs::read_to_string(deploy().join("kubernetes/deployment.yaml")).unwrap();
+    assert!(deployment.contains("defaultMode: 0440"));
+    let mut lines = deployment.lines().map(str::trim);
+    lines.find(|line| *line == "- name: BOWLINE_SECRETS_COMMAND").unwrap();
+    let command = lines.next().unwrap().strip_prefix("value: ").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("master.key");
+    std::fs::write(&secret, "A".repeat(43)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o440)).unwrap();
+    let command = command.replace("/run/bowline/master.key", &secret.display().to_string());
+    let variables = [("BOWLINE_SECRETS_COMMAND", command.as_str())];
+    let data = folder.path().join("data");
+    let gateway = Process::start_at(&data, "127.0.0.1:0", &variables);
+    assert!(!data.join("secrets.key").exists(), "it made a secret of its own");
+    drop(gateway);
 }

@@ -119,3 +119,20 @@ fn links_between_pages_lead_somewhere() {
     }
     assert!(looked_at > 40, "links were looked at: {looked_at}");
 }
+
+/// L7 (WebRTC) is reserved: neither the program nor a page claims it.
+#[test]
+fn sbp_l6_07_level_7_is_claimed_nowhere() {
+    let level: u8 = bowline_sbp::SBP_LEVEL.trim_start_matches('L').parse().unwrap();
+    assert!(level < 7, "{level}");
+    let claims = |text: &str| {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words.filter(|word| matches!(*word, "L7" | "WebRTC" | "SBP_L7")).count()
+    };
+    assert_eq!(claims("Level claimed: L7 (WebRTC)."), 2, "it would be seen");
+    for (path, text) in pages() {
+        // The requirement itself names it.
+        let text = text.lines().filter(|line| !line.contains("SBP-L6-07"));
+        assert_eq!(text.map(claims).sum::<usize>(), 0, "{}", path.display());
+    }
+}

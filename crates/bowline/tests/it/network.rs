@@ -13,7 +13,7 @@ mod hosts;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(target_os = "linux")]
-mod namespace;
+pub(crate) mod namespace;
 #[cfg(target_os = "linux")]
 mod scenarios;
 #[cfg(target_os = "linux")]

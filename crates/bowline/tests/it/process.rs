@@ -51,13 +51,23 @@ impl Process {
     /// Starts with this command, and waits until it prints on stdout that it is ready.
     pub(crate) fn spawned(mut command: Command, data: &Path) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let (said, line) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = out.read_line(&mut line);
+            let _ = said.send(line);
+        });
+        let line = line.recv_timeout(DEADLINE).unwrap_or_else(|_| {
+            let _ = child.kill();
+            panic!("the gateway does not get ready in time");
+        });
         let ready: Value = serde_json::from_str(&line).expect("the gateway did not get ready");
         Self {
             child,
             url: ready["url"].as_str().unwrap().to_owned(),
-            recovered: ready["recovered_turns"].as_u64().unwrap(),
+            // A tracker has no turns.
+            recovered: ready["recovered_turns"].as_u64().unwrap_or_default(),
             data: data.to_owned(),
         }
     }

@@ -31,7 +31,14 @@ fn the_readmes_commands_work() {
     // The README's port may be taken on this machine.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let script = format!("{BEFORE}\n{}", blocks.join("\n"));
-    let script = script.replace("127.0.0.1:8080", &free.to_string());
+    let mut script = script.replace("127.0.0.1:8080", &free.to_string());
+    // Held together, so that each is another one.
+    let bind = |_| std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let held = ["127.0.0.1:8081", "127.0.0.1:8082"].map(|port| (port, bind(port)));
+    for (port, free) in &held {
+        script = script.replace(port, &free.local_addr().unwrap().to_string());
+    }
+    drop(held);
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_bowline")).parent().unwrap();
     let output = Command::new("bash")
         .args(["-c", &script, "readme"])
@@ -45,4 +52,8 @@ fn the_readmes_commands_work() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{notes}\n{said}");
     assert!(said.contains("\"step_count\":2"), "the session went on: {said}");
+    assert!(
+        said.contains("at home") && said.contains("moved as"),
+        "and at another gateway: {said}"
+    );
 }

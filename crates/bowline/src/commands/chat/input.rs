@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines, Stdin
 
 use super::keyboard::{Keyboard, UserInput};
 use super::view::can_redraw;
-use crate::cli::ChatArgs;
+use crate::cli::chat::ChatArgs;
 use crate::failure::Failure;
 
 /// The longest message that is read from a pipe; the gateway's own limit is lower.

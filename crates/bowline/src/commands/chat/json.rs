@@ -37,6 +37,10 @@ pub(super) fn as_json(event: &Event) -> Value {
         Event::Lost { why, retry_in } => json!({
             "event": "lost", "why": why, "retry_in_ms": retry_in.as_millis() as u64,
         }),
+        Event::Moved { session, gateway, url } => json!({
+            "event": "moved", "session_id": session, "gateway_id": gateway, "url": url,
+        }),
+        Event::Arrived { session } => json!({ "event": "arrived", "session_id": session }),
         Event::Closed(reason) => json!({ "event": "closed", "why": reason.to_string() }),
         _ => json!({ "event": "other" }),
     }

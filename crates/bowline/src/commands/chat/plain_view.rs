@@ -88,6 +88,12 @@ impl PlainView {
                 }
                 self.lost = true;
             }
+            Event::Moved { session, gateway, url } => self.note(&format!(
+                "the session has moved to the gateway {gateway} at {url} and goes on there as {session}"
+            )),
+            Event::Arrived { session } => {
+                self.note(&format!("the session has come to this gateway, as {session}"));
+            }
             Event::ToolCall { tool, input, .. } => {
                 let input: String = one_line(&input.to_string()).chars().take(200).collect();
                 self.note(&format!("the agent calls {tool} {input}"));

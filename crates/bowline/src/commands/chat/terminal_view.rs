@@ -181,6 +181,12 @@ impl TerminalView {
                 self.failed([sent, turn].into_iter().flatten().collect(), message);
             }
             Event::Lost { why, .. } => self.lost = Some(why.clone()),
+            Event::Moved { session, gateway, url } => self.note(&format!(
+                "the session has moved to the gateway {gateway} at {url} and goes on there as {session}"
+            )),
+            Event::Arrived { session } => {
+                self.note(&format!("the session has come to this gateway, as {session}"));
+            }
             Event::ToolCall { tool, input, .. } => {
                 self.note(&format!("the agent calls {tool} {}", shortened(&input.to_string())));
             }

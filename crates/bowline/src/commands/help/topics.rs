@@ -40,13 +40,14 @@ macro_rules! topic {
 
 pub(super) const TOPICS: &[Topic] = &[
     topic!("backup-guide", "backup.md", "backups while the gateway runs, and how to restore one"),
+    topic!("certify", "certify.md", "checking any server against the protocol"),
     topic!("chat-guide", "chat.md", "talking in a terminal and in scripts"),
     topic!("clients", "clients.md", "other programs that talk to the gateway"),
     topic!("configuration", "configuration.md", "every setting, its variable and its default"),
-    topic!("conformance", "conformance.md", "every requirement of the protocols, and its test"),
     topic!("errors", "errors.md", "error codes and WebSocket closes, and what to do"),
     topic!("exit-codes", "errors.md", Some("Exit codes"), "what the exit code of a command says"),
     topic!("frames", "frames.md", "the WebSocket side, frame by frame"),
+    topic!("federation", "federation.md", "several gateways, and sessions that move between them"),
     topic!("guarantees", "guarantees.md", "what is promised, and the tests that show it"),
     topic!("local-key", "local-key.md", "the key in the data folder, and what it opens"),
     topic!("mcp-guide", "mcp.md", "MCP servers for agents, and the gateway for MCP hosts"),
@@ -55,6 +56,7 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("performance", "performance.md", "how fast, beside what, and how to measure it"),
     topic!("relay-guide", "relay.md", "a machine at home, reached through a relay"),
     topic!("reverse-proxy", "reverse-proxy.md", "the gateway behind a proxy"),
+    topic!("requirements", "conformance.md", "every requirement of the protocols, and its test"),
     topic!("roaming", "roaming.md", "export, import, fork, handoff, lineage"),
     topic!("scaling", "scaling.md", "several gateways on PostgreSQL and Redis"),
     topic!(
@@ -70,4 +72,5 @@ pub(super) const TOPICS: &[Topic] = &[
     topic!("users-guide", "users.md", "users, keys and scopes, and what belongs to whom"),
     topic!("testing", "testing.md", "how to run and read the tests"),
     topic!("tools", "tools.md", "tools on devices, and who may call them"),
+    topic!("tracker-guide", "tracker.md", "which gateway has which bundle: a process of its own"),
 ];

@@ -257,7 +257,8 @@ impl DeviceBook for GatewayBook {
     }
 
     async fn codes(&self) -> Result<Vec<WaitingCode>, BookError> {
-        let waiting = self.0.pending().into_iter().map(|(code, expires_at)| WaitingCode {
+        let waiting = self.0.pending().await.map_err(unusable)?;
+        let waiting = waiting.into_iter().map(|(code, expires_at)| WaitingCode {
             code: PairingCode::from_random(code),
             expires_at: expires_at.as_second().try_into().unwrap_or_default(),
         });

@@ -21,7 +21,7 @@ type Rows = Vec<(Requirement, Shown)>;
 /// Every requirement of the specifications, with what the table says of it.
 fn rows(table: &str) -> Rows {
     let cells: BTreeMap<_, _> =
-        table.lines().filter_map(row).map(|(id, _, tests)| (id, tests)).collect();
+        table.lines().filter_map(row).map(|row| (row.id, row.tests)).collect();
     let shown = |id: &str| match cells[id] {
         "open" => Shown::Open,
         tests if !partial(tests).0.is_empty() => Shown::InPart,

@@ -57,7 +57,8 @@ impl Namespace {
         assert!(output.status.success(), "ip {words}: {output:?}");
     }
 
-    fn inside(&self, program: &str) -> Command {
+    /// A command that runs this program on this host.
+    pub(crate) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.file())).arg(program);
         command
@@ -65,8 +66,16 @@ impl Namespace {
 
     /// A `bowline` command that runs on this host.
     pub(crate) fn bowline(&self) -> Command {
+        self.bowline_by(&[])
+    }
+
+    /// The same, started by these words.
+    pub(crate) fn bowline_by(&self, words: &[&str]) -> Command {
         let plain = bowline();
-        let mut command = self.inside(plain.get_program().to_str().unwrap());
+        let program = plain.get_program().to_str().unwrap();
+        let mut words = words.iter().copied().chain([program]);
+        let mut command = self.inside(words.next().expect("there is the program"));
+        command.args(words);
         for (name, value) in plain.get_envs() {
             match value {
                 Some(value) => command.env(name, value),

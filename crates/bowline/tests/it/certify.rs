@@ -1,0 +1,502 @@
+//! `bowline conformance` against the built gateway and the built relay, what it says when it cannot run, and
+//! its signed reports.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bowline_servers::{Flush, Postgres, Redis, quiet_port};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::process::{Process, bowline, session_of};
+
+/// An address of this machine on which nothing listens, and which the system gives to nobody else.
+fn free() -> String {
+    format!("127.0.0.1:{}", quiet_port())
+}
+
+/// Where the suite's model and its gateways listen.
+struct Suite {
+    upstream: String,
+    peer: String,
+}
+
+impl Suite {
+    fn here() -> Self {
+        Self { upstream: free(), peer: free() }
+    }
+
+    /// How the suite says that a gateway is told of it.
+    fn flags(&self) -> Vec<String> {
+        let mut flags = vec!["--upstream".to_owned(), format!("http://{}/v1", self.upstream)];
+        flags.extend(["--federation", "--gateway-id", "tested"].map(str::to_owned));
+        for (id, path) in [
+            ("suite", ""),
+            ("suite-bytes", "/suite-bytes"),
+            ("suite-endless", "/suite-endless"),
+            ("suite-redirects", "/suite-redirects"),
+        ] {
+            flags.extend(["--peer".to_owned(), format!("{id}=http://{}{path}", self.peer)]);
+        }
+        flags.extend(["--tracker".to_owned(), format!("suite=http://{}", self.peer)]);
+        flags
+    }
+}
+
+/// A gateway that the suite's command restarts through a file.
+struct Restartable {
+    gateway: Option<Process>,
+    flags: Vec<String>,
+    asks: PathBuf,
+}
+
+impl Restartable {
+    fn start(folder: &Path, suite: &Suite, store: &[String]) -> Self {
+        // A device that asks its user by itself is given longer than the protocol's default.
+        let config = folder.join("certified.toml");
+        std::fs::write(&config, "[tools.policy]\ncamera = \"allow\"\n").unwrap();
+        let config = ["--config".to_owned(), config.display().to_string()];
+        let flags = [suite.flags(), store.to_vec(), config.to_vec()].concat();
+        let mut this = Self { gateway: None, flags, asks: folder.join("restart") };
+        this.gateway = Some(this.started(&folder.join("data"), "127.0.0.1:0"));
+        this
+    }
+
+    fn started(&self, data: &Path, listen: &str) -> Process {
+        let mut command = bowline();
+        command.args(["gateway", "run", "--json", "--listen", listen, "--data"]).arg(data);
+        command.args(&self.flags);
+        Process::spawned(command, data)
+    }
+
+    fn url(&self) -> String {
+        self.gateway.as_ref().unwrap().url.clone()
+    }
+
+    /// What asks for a restart, and waits until it is done.
+    fn command(&self) -> String {
+        let file = self.asks.display();
+        format!(
+            "echo $RESTART > {file}.new && mv {file}.new {file}; while [ -e {file} ]; do sleep 0.05; done"
+        )
+    }
+
+    /// Restarts as it is asked to, until the suite has ended.
+    fn serve(&mut self, ended: &AtomicBool) {
+        while !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            let Ok(how) = std::fs::read_to_string(&self.asks) else { continue };
+            let mut gateway = self.gateway.take().unwrap();
+            match how.trim() {
+                "kill" => gateway.kill(),
+                _ => {
+                    gateway.terminate();
+                    assert!(gateway.ended().success());
+                }
+            }
+            let (data, listen) = (gateway.data.clone(), gateway.address().to_owned());
+            self.gateway = Some(self.started(&data, &listen));
+            std::fs::remove_file(&self.asks).unwrap();
+        }
+    }
+}
+
+fn conformance() -> Command {
+    let mut command = bowline();
+    command.arg("conformance");
+    command
+}
+
+/// Runs the suite up to L6 against the built gateway, and expects that nothing fails.
+fn certified(store: &[String]) {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::here();
+    let mut gateway = Restartable::start(folder.path(), &suite, store);
+    let junit = folder.path().join("sbp.xml");
+    let mut run = conformance();
+    run.args(["--level", "L6", "--json", "--url", &gateway.url()])
+        .args(["--upstream-listen", &suite.upstream, "--peer-listen", &suite.peer])
+        .args(["--restart-command", &gateway.command(), "--junit"])
+        .arg(&junit);
+    let ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let output = scope.spawn(|| {
+            let output = run.output();
+            ended.store(true, Ordering::Relaxed);
+            output
+        });
+        gateway.serve(&ended);
+        output.join().unwrap().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    for flag in ["--peer", "--tracker"] {
+        assert!(said.contains(&format!("{flag} suite=http://{}", suite.peer)), "{said}");
+    }
+    // Each check is told when it has ended.
+    assert!(said.lines().any(|line| line.starts_with("ok       SBP-L1-01 ")), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    let checks = report["checks"].as_array().unwrap();
+    // Our own additions are there, too; the gateway is no tracker.
+    let unmet = checks.iter().filter(|check| check["verdict"] != "passed");
+    let unmet: Vec<_> = unmet
+        .filter(|check| check["verdict"] != "not_run" || !is_of_trackers(&check["id"]))
+        .collect();
+    assert!(unmet.is_empty(), "{unmet:#?}");
+    assert!(output.status.success(), "{said}");
+    assert_eq!(report["passed"], "L6");
+    assert!(checks.len() > 80, "{} checks were run", checks.len());
+    println!("{} checks in {} s", checks.len(), report["seconds"]);
+    let xml = std::fs::read_to_string(&junit).unwrap();
+    assert_eq!(xml.matches("<testcase ").count(), checks.len());
+    assert!(!xml.contains("<failure"), "{xml}");
+}
+
+fn is_of_trackers(id: &Value) -> bool {
+    ["SBP-L6-03", "SBP-L6-03b"].iter().any(|one| id == one)
+}
+
+#[test]
+fn sbp_cert_01_the_gateway_passes_all_levels_that_the_suite_checks() {
+    certified(&[]);
+}
+
+#[test]
+fn sbp_cert_01_the_gateway_passes_them_on_postgres_with_redis() {
+    let (postgres, redis) = (Postgres::start(Flush::Off).unwrap(), Redis::start().unwrap());
+    postgres.make_database("certified").unwrap();
+    let store = ["--store".into(), postgres.url("certified"), "--bus".into(), redis.url()];
+    certified(&store);
+}
+
+/// A tracker that knows the suite's gateway.
+#[test]
+fn sbp_l6_03_the_tracker_passes_the_checks_of_a_tracker() {
+    passes_the_checks_of_a_tracker(&["tracker", "run"]);
+}
+
+/// A gateway is one, too, if it is told so.
+#[test]
+fn sbp_l6_03_a_gateway_that_is_a_tracker_passes_the_checks_of_a_tracker() {
+    let both = ["gateway", "run", "--federation", "--gateway-id", "both", "--also-tracker"];
+    passes_the_checks_of_a_tracker(&both);
+}
+
+fn passes_the_checks_of_a_tracker(words: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = free();
+    let mut command = bowline();
+    command.args(words).args(["--json", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(folder.path()).args(["--peer", &format!("suite=http://{peer}")]);
+    let tracker = Process::spawned(command, folder.path());
+    let output = conformance()
+        .args(["--level", "L6", "--only", "SBP-L6-01,SBP-L6-03", "--model", "none", "--json"])
+        .args(["--url", &tracker.url, "--peer-listen", &peer])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    let verdicts: Vec<_> = report["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| (check["id"].as_str().unwrap(), check["verdict"].as_str().unwrap()))
+        .collect();
+    // What a gateway announces is not a tracker's to show.
+    let expected = [
+        ("SBP-L6-01", "passed"),
+        ("SBP-L6-01b", "passed"),
+        ("SBP-L6-03", "passed"),
+        ("SBP-L6-03b", "passed"),
+        ("SBP-L6-03c", "not_run"),
+    ];
+    assert_eq!(verdicts, expected, "{report:#}");
+}
+
+/// The requests of the protocol's public suite that no other server answers as it wants.
+#[tokio::test(flavor = "multi_thread")]
+async fn sbp_cert_01_with_certify_the_gateway_is_as_the_public_suite_needs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    let mut command = bowline();
+    command.args(["gateway", "run", "--certify", "--json", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(folder.path().join("data")).env("BOWLINE_OFFLINE_PACE", "0ms");
+    command.stderr(std::fs::File::create(&said).unwrap());
+    let gateway = Process::spawned(command, folder.path());
+    let text = std::fs::read_to_string(&said).unwrap();
+    assert!(
+        text.contains("CERTIFY: this gateway runs for the protocol's public test suite"),
+        "{text}"
+    );
+
+    let hello = json!({ "model": "bowline/offline",
+                        "messages": [{ "role": "user", "content": "Hello" }] });
+    let chat = format!("{}/v1/chat/completions", gateway.url);
+    let http = reqwest::Client::new();
+    let made = http.post(&chat).json(&hello).send().await.unwrap();
+    let token = made.headers()["x-session-token"].to_str().unwrap().to_owned();
+    let id = session_of(&made.json().await.unwrap());
+    let turn = |text: &str| {
+        json!({ "type": "TETHER_TURN", "session_id": id,
+                "turn": { "role": "assistant", "content": text } })
+    };
+    let turns = json!({ "turns": [turn("Reply 1"), turn("Reply 2")] });
+    gateway.post(&format!("/v1/sbp/sessions/{id}/_test/tether"), turns).await;
+
+    let url = format!("ws://{}/v1/sbp/ws/{id}", gateway.address());
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    let attach = json!({ "type": "ATTACH_SESSION", "session_id": id, "session_token": token,
+        "surface_context": { "device_type": "mobile", "mcp_tools": ["camera", "contacts"] } });
+    socket.send(Message::text(attach.to_string())).await.unwrap();
+    let mut frames = Vec::new();
+    while frames.len() < 3 {
+        if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
+            frames.push(serde_json::from_str::<Value>(&text).unwrap());
+        }
+    }
+    assert_eq!((&frames[0]["sbp_version"], &frames[0]["queued_turns"]), (&json!("0.9"), &json!(2)));
+    assert_eq!(frames[0]["mcp_tools_registered"], json!(["camera", "contacts"]));
+    let contents: Vec<_> = frames[1..].iter().map(|frame| &frame["content"]).collect();
+    assert_eq!(contents, ["Reply 1", "Reply 2"]);
+    drop(socket);
+
+    let status = json!({ "status": "suspended" });
+    gateway.patch(&format!("/v1/sbp/sessions/{id}/status"), status).await;
+    let asked = http.post(&chat).header("X-Session-Token", &token).json(&hello);
+    let told = asked.send().await.unwrap();
+    assert_eq!(told.status(), 202);
+    let told: Value = told.json().await.unwrap();
+    assert_eq!(told["sbp"]["resume_available"], true);
+    assert_eq!(told["sbp"]["session_id"], id);
+}
+
+#[test]
+fn sbp_cert_01_certify_is_refused_where_others_can_reach_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (flags, words) in [
+        (&["--listen", "0.0.0.0:0", "--insecure"][..], "can be reached from other machines"),
+        (&["--behind-proxy", "127.0.0.1"], "can be reached from other machines"),
+        (&["--relay", "https://relay.example"], "a relay leads others here"),
+    ] {
+        let mut command = bowline();
+        command.args(["gateway", "run", "--certify", "--data"]).arg(folder.path()).args(flags);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains(words), "{flags:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn sbp_cert_01_without_certify_there_is_no_test_endpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let id = session_of(&gateway.say(None, "Hello").await);
+    let url = format!("{}/v1/sbp/sessions/{id}/_test/tether", gateway.url);
+    let answer = reqwest::Client::new().post(url).json(&json!({ "turns": [] })).send().await;
+    assert_eq!(answer.unwrap().status(), 404);
+}
+
+#[test]
+fn a_server_with_another_model_is_told_how_it_is_pointed_at_the_suites() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Process::start(folder.path());
+    let listen = free();
+    let run = |args: &[&str]| conformance().args(["--url", &gateway.url]).args(args).output();
+    let output = run(&["--only", "SBP-L1-01", "--upstream-listen", &listen]).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("without asking the suite's model") && said.contains("--model"),
+        "{said}"
+    );
+    // With a model of its own, what needs the suite's is not run, and says so.
+    let only = "SBP-L1-01,SBP-L1-06b,SBP-L1-04";
+    let output = run(&["--only", only, "--model", "bowline/offline", "--json"]).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success());
+    let verdicts: Vec<_> =
+        report["checks"].as_array().unwrap().iter().map(|check| &check["verdict"]).collect();
+    // SBP-L1-01 names two checks, and so does SBP-L1-04.
+    assert_eq!(verdicts, ["passed", "passed", "not_run", "not_run", "not_run"]);
+}
+
+#[test]
+fn what_cannot_run_says_why_by_its_exit_code() {
+    let nowhere = format!("http://{}", free());
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&["--url", &nowhere, "--model", "m"], 5, "does not answer"),
+        (&["--url", &nowhere, "--only", "SBP-L9-01"], 2, "there is no check `SBP-L9-01`"),
+        (&["--url", &nowhere, "--level", "L7"], 2, "levels are L1 to L6"),
+        (&["--url", "http://198.51.100.1", "--model", "m"], 2, "without TLS"),
+    ];
+    for (args, code, words) in cases {
+        let output = conformance().args(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// A relay of this program that accepts the tokens of the suite's control plane. Its limit on messages is one that
+/// a test reaches.
+fn checked_relay(folder: &Path, issuer: &str) -> Process {
+    let mut command = bowline();
+    command.args(["relay", "run", "--json", "--listen", "127.0.0.1:0", "--issuer", issuer]);
+    command.args(["--rate-frames", "3000"]).stderr(Stdio::null());
+    Process::spawned(command, folder)
+}
+
+#[test]
+fn the_relay_passes_the_checks_of_relays() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (listen, report, badge) = (free(), file("report.json"), file("badge.svg"));
+    let relay = checked_relay(folder.path(), &format!("http://{listen}"));
+    let mut run = conformance();
+    run.args(["relay", "--json", "--url", &relay.url, "--jwks-listen", &listen]).args([
+        "--report",
+        &report,
+        "--badge",
+        &badge,
+        "--identity",
+        &file("signer.key"),
+    ]);
+    let output = run.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    let checks = seen["checks"].as_array().unwrap();
+    let unmet: Vec<_> = checks.iter().filter(|check| check["verdict"] != "passed").collect();
+    // Our own additions are there, too.
+    assert!(unmet.is_empty(), "{unmet:#?}");
+    assert!(output.status.success(), "{said}");
+    assert_eq!((&seen["passed"], &seen["protocol"]), (&json!("SBRP"), &json!("SBRP")));
+    assert!(checks.len() > 60, "{} checks were run", checks.len());
+    assert!(seen["seconds"].as_f64().unwrap() < 180.0, "{}", seen["seconds"]);
+    let badge = std::fs::read_to_string(&badge).unwrap();
+    assert!(badge.contains("SBRP: conformant"), "{badge}");
+
+    let fingerprint = said.lines().find_map(|line| line.strip_prefix("signed by ")).unwrap();
+    let verify = |args: &[&str]| conformance().arg("verify").args(args).output().unwrap();
+    let output = verify(&[&report, "--key", fingerprint, "--json"]);
+    let verified: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(verified["report"]["target"], relay.url);
+    assert_eq!(verified["report"]["checks"].as_array().unwrap().len(), checks.len());
+}
+
+/// A signed report of a server, made with this key, and the name of its file.
+fn signed_report(folder: &Path, key: &str) -> (String, String) {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let gateway = Process::start(&folder.join(format!("data of {key}")));
+    let (report, key) = (file("report.json"), file(key));
+    let output = conformance()
+        .args(["--url", &gateway.url, "--model", "bowline/offline", "--only", "SBP-L1-01"])
+        .args(["--report", &report, "--identity", &key])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let fingerprint = said.lines().find_map(|line| line.strip_prefix("signed by ")).unwrap();
+    (report, fingerprint.to_owned())
+}
+
+#[test]
+fn a_signed_report_says_what_it_proves_and_any_change_of_it_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, fingerprint) = signed_report(folder.path(), "signer.key");
+    let verify = |args: &[&str]| conformance().arg("verify").args(args).output().unwrap();
+    let output = verify(&[&report]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let shown: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with("date ") && !line.starts_with("target "))
+        .collect();
+    let shown = shown.join("\n").replace(&fingerprint, "SHA256:…");
+    insta::assert_snapshot!(shown.replace(env!("CARGO_PKG_VERSION"), "1.2.3"), @r"
+    the signature is good
+    signed by  SHA256:…
+    suite      bowline 1.2.3
+    checked    SBP, level L5, some checks only
+    verdicts   2 passed, 0 warnings, 0 failed, 0 not run
+    passed     not said: that takes all checks
+
+    What this proves: whoever has this key wrote the report, and nobody changed it since.
+    Whose key it is, the report cannot prove: compare the fingerprint, or give --key.
+    What it does not prove: that the checks were run, that the target was what its address says, or that it is
+    the same today. Whoever has a key can sign anything with it. To know, run the checks yourself.
+    ");
+    assert!(verify(&[&report, "--key", &fingerprint]).status.success());
+
+    let whole = std::fs::read_to_string(&report).unwrap();
+    let (other, _) = signed_report(folder.path(), "other.key");
+    let other = std::fs::read_to_string(other).unwrap();
+    let changed = folder.path().join("changed.json");
+    for (text, args, code, words) in [
+        (whole.replace("\"passed\"", "\"failed\""), None, 1, "was changed after it was signed"),
+        (whole.replace("bowline-conformance-report", "x"), None, 2, "no signed report"),
+        (String::new(), None, 2, "no signed report"),
+        (other, Some(fingerprint.as_str()), 6, "another key signed it"),
+        (whole.clone(), Some("SHA256:00"), 2, "neither a key nor a fingerprint"),
+    ] {
+        std::fs::write(&changed, text).unwrap();
+        let mut run = vec![changed.to_str().unwrap()];
+        run.extend(args.iter().flat_map(|key| ["--key", key]));
+        let output = verify(&run);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(verify(&[&format!("{report}.gone")]).status.code(), Some(4));
+    // Another layout of the same report is the same report.
+    let parsed: Value = serde_json::from_str(&whole).unwrap();
+    std::fs::write(&changed, serde_json::to_string_pretty(&parsed).unwrap()).unwrap();
+    assert!(verify(&[changed.to_str().unwrap()]).status.success());
+}
+
+#[test]
+fn a_relay_that_cannot_be_checked_says_why_by_its_exit_code() {
+    let nowhere = format!("ws://{}", free());
+    let listen = free();
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&["--url", &nowhere], 5, "does not answer"),
+        (&["--url", &nowhere, "--only", "SBP-L1-01"], 2, "no check `SBP-L1-01` of a relay"),
+        (&["--url", "ftp://127.0.0.1"], 2, "ws:// or wss://"),
+        (&["--url", "ws://198.51.100.1"], 2, "without TLS"),
+    ];
+    for (args, code, words) in cases {
+        let mut run = conformance();
+        let output = run.arg("relay").args(args).args(["--jwks-listen", &listen]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn the_checks_of_relays_are_listed_without_a_relay() {
+    let output =
+        conformance().args(["relay", "--list", "--only", "SBRP-RELAY-03"]).output().unwrap();
+    insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap(), @r"
+    SBRP-RELAY-03   a daemon's `close` ends that session with session_expired, and no other (must)
+    SBRP-RELAY-03b  a reason that the relay does not know counts as none (must)
+    SBRP-RELAY-03c  a signal that is not of two bytes is malformed_frame (should)
+    ");
+}
+
+#[test]
+fn the_checks_are_listed_without_a_server() {
+    let list = |args: &[&str]| conformance().arg("--list").args(args).output().unwrap();
+    let output = list(&["--level", "L1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.starts_with("SBP-L1-01 "), "{text}");
+    assert!(text.contains("(must; needs restart)") && !text.contains("SBP-L2-01"), "{text}");
+    let output = list(&["--level", "L5", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = json["checks"].as_array().unwrap();
+    assert!(checks.len() > 60 && checks.iter().all(|check| check["clause"].is_string()));
+    let only = list(&["--only", "SBP-L2-06"]);
+    assert_eq!(String::from_utf8(only.stdout).unwrap().lines().count(), 2);
+}
