@@ -51,7 +51,7 @@ unit:
 	@mkdir -p target && rm -f target/not-run
 	BOWLINE_NOT_RUN="$(CURDIR)/target/not-run" BOWLINE_TEST_PYTHON="$(CURDIR)/$(PYTHON_ENV)/bin/python" \
 	    BOWLINE_TEST_NODE="$(CURDIR)/$(NODE_ENV)" \
-	    $(CARGO) test --workspace --all-features
+	    $(CARGO) test --workspace --all-features --no-fail-fast
 	@if [ -s target/not-run ]; then \
 	    echo "not run, because this machine cannot:"; sort -u target/not-run | sed 's/^/  /'; fi
 
@@ -61,7 +61,8 @@ bench: ## Measure the gateway against a bare server in the same run
 
 soak: ## The long versions of the crash, race, power-cut and network tests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test fire -- --nocapture --test-threads=1
-	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture soak flood
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test replicas -- --nocapture --test-threads=1
+	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline --test it -- --nocapture --test-threads=1 soak flood within
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-gateway --test it -- --nocapture --test-threads=1 soak roaming_races random_requests
 	BOWLINE_SOAK=1 $(CARGO) test --release --package bowline-sbrp --test it -- --nocapture model
 	BOWLINE_SIM_SEEDS=100000 $(CARGO) test --release --package bowline-sbp --test it -- --nocapture session_world migration_world

@@ -20,12 +20,21 @@ pub(super) struct MeasuredServer {
 }
 
 impl MeasuredServer {
-    /// A relay without rate limits.
+    /// A relay without rate limits, and without pings: idle pairs of the bench answer none.
     pub(super) fn relay(issuer: &Issuer) -> Result<Self> {
         let mut command = cores::measured(&std::env::current_exe()?);
         command
             .args(["relay", "run", "--json", "--listen", "127.0.0.1:0", "--grace", "3s"])
-            .args(["--issuer", &issuer.url, "--rate-frames", "0", "--rate-connections", "0"])
+            .args([
+                "--issuer",
+                &issuer.url,
+                "--rate-frames",
+                "0",
+                "--rate-connections",
+                "0",
+                "--ping-every",
+                "10m",
+            ])
             .env("BOWLINE_LOG_LEVEL", "warn");
         let (process, line) = Process::start(command)?;
         let ready: serde_json::Value = serde_json::from_str(&line)?;

@@ -94,7 +94,7 @@ async fn a_stopped_redis_holds_no_send_and_order_is_kept() {
         let began = Instant::now();
         let sent = there.send(me, Lane::Control, vec![number.to_string().into()]).await;
         assert!(matches!(sent, Err(BusError::Unreachable(_))), "{sent:?}");
-        assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     becomes_degraded(&there).await;

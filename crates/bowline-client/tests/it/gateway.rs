@@ -21,7 +21,7 @@ pub(crate) const SESSION: SessionId = SessionId(Uuid::from_u128(7));
 pub(crate) const TOKEN: &str = "session-token";
 
 /// The timeout of every wait in the tests; reached only by a failure.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| panic!("{what} never came"))

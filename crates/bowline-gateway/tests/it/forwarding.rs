@@ -252,7 +252,7 @@ async fn bodies_and_answers_are_passed_on_while_they_arrive() {
     let bench = Bench::with(|config| {
         upstream.configure(config, "one", &[]);
         // Counts from the end of the request body.
-        config.upstream.get_mut("one").unwrap().first_byte_timeout = Duration::from_secs(1);
+        config.upstream.get_mut("one").unwrap().first_byte_timeout = Duration::from_secs(20);
     })
     .await;
     let reply = upstream.answer();

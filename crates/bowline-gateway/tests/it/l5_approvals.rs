@@ -215,7 +215,7 @@ async fn sbp_l5_03_a_device_that_comes_back_in_time_gets_the_same_call_again() {
     let upstream = MockUpstream::start().await;
     let bench = Bench::before_with(&upstream, |config| {
         config.tools.wait_for_surface = Duration::from_secs(20);
-        config.tools.timeouts.insert("gps".into(), Timeout(Duration::from_millis(300)));
+        config.tools.timeouts.insert("gps".into(), Timeout(Duration::from_secs(3)));
     })
     .await;
     let session = bench.session().await;

@@ -15,9 +15,9 @@ async fn g9_progress_extends_the_deadline_of_a_call() {
     let _place = place().await;
     let upstream = MockUpstream::start().await;
     let mut server = program();
-    server.timeout = Duration::from_secs(3);
+    server.timeout = Duration::from_secs(10);
     let (bench, session) = with_server(&upstream, server).await;
-    let calls = [("mcp_test_steps", "{\"count\":4,\"pause\":1.2}")];
+    let calls = [("mcp_test_steps", "{\"count\":6,\"pause\":2}")];
     assert_eq!(called(&bench, &session, &calls).await, ["all done"]);
 }
 
@@ -28,18 +28,18 @@ async fn g9_progress_extends_the_deadline_over_http_and_no_further_than_max_time
     let server = OverHttp::start().await;
     let bench = Bench::before_with(&upstream, |config| {
         server.configure(config, |server| {
-            server.timeout = Duration::from_secs(3);
-            server.max_timeout = Duration::from_secs(12);
+            server.timeout = Duration::from_secs(10);
+            server.max_timeout = Duration::from_secs(20);
         });
     })
     .await;
     until(&bench, "up").await;
     let session = bench.session().await;
-    let calls = [("mcp_test_steps", "{\"count\":8,\"pause\":0.5}")];
+    let calls = [("mcp_test_steps", "{\"count\":24,\"pause\":0.5}")];
     assert_eq!(called(&bench, &session, &calls).await, ["all done"]);
     let calls = [("mcp_test_steps", "{\"count\":1000,\"pause\":0.5}")];
     let results = called(&bench, &session, &calls).await;
-    assert!(results[0].contains("within 12 s, the longest that a call may take"), "{results:?}");
+    assert!(results[0].contains("within 20 s, the longest that a call may take"), "{results:?}");
 }
 
 fn not_offered(server: &Value) -> Vec<(String, String)> {

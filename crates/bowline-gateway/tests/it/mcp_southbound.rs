@@ -343,10 +343,7 @@ pub(crate) struct OverHttp {
 
 impl OverHttp {
     pub(crate) async fn start() -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        Self::at(port).await
+        Self::at(bowline_servers::quiet_port()).await
     }
 
     async fn at(port: u16) -> Self {

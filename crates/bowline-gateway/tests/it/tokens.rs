@@ -111,7 +111,7 @@ async fn g20_only_who_may_do_as_much_is_given_the_new_token() {
 
 #[tokio::test]
 async fn g20_tokens_expire_where_the_configuration_says_so() {
-    let bench = Bench::with(|config| config.tokens.session_ttl = Duration::from_secs(2)).await;
+    let bench = Bench::with(|config| config.tokens.session_ttl = Duration::from_secs(6)).await;
     let session = bench.session().await;
     let (mut phone, _) = bench.attach(&session).await;
     assert_eq!(phone.closed().await, 4003);

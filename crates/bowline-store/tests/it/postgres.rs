@@ -270,12 +270,12 @@ async fn g3_a_commit_whose_transaction_did_not_begin_writes_nothing() {
 async fn g11_a_database_that_says_nothing_any_more_is_given_up_and_found_again() {
     let (url, swallows) = swallowing(&fresh_url().await).await;
     let mut config = config(&url);
-    config.statement_timeout = Duration::from_secs(1);
+    config.statement_timeout = Duration::from_secs(3);
     let store: S = Arc::new(Postgres::open(&config).await.unwrap());
     let new = new_session();
     store.create_session(new.clone(), None).await.unwrap();
     swallows.store(true, Ordering::Relaxed);
-    let (read, written) = tokio::time::timeout(Duration::from_secs(60), async {
+    let (read, written) = tokio::time::timeout(Duration::from_secs(120), async {
         tokio::join!(store.session(new.id), store.create_session(new_session(), None))
     })
     .await

@@ -217,7 +217,7 @@ async fn g19_a_replica_that_slept_writes_nothing_when_it_wakes_and_closes_its_su
         sessions.push(session);
     }
     world.progress(8).await;
-    let before = sleeper.id().await.unwrap();
+    let before = sleeper.id_when_ready().await;
     sleeper.signal("STOP");
     tokio::time::sleep(Duration::from_secs(scale(6, 60) as u64)).await;
     world.progress(8).await;
@@ -233,7 +233,7 @@ async fn g19_a_replica_that_slept_writes_nothing_when_it_wakes_and_closes_its_su
         assert_eq!(end, Broken(Some(1012)));
     }
     world.healed().await;
-    assert_ne!(sleeper.id().await.unwrap(), before, "it goes on under another id");
+    assert_ne!(sleeper.id_when_ready().await, before, "it goes on under another id");
     assert_eq!(world.writes_of(&before), written, "it wrote after it woke");
     load.finish().await;
     assert_eq!(world.verdict(&sessions).await, []);

@@ -25,8 +25,7 @@ fn started(data: &Path, listen: &str, args: &[&str]) -> Process {
 }
 
 fn free() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", bowline_servers::quiet_port())
 }
 
 /// What asks the tracker in the name of a third gateway.

@@ -286,7 +286,7 @@ async fn g4_a_turn_that_runs_when_its_disk_becomes_read_only_ends_once_when_it_c
     let request = reqwest::Client::new()
         .post(format!("{}/v1/chat/completions", gateway.url))
         .header("Idempotency-Key", "once")
-        .json(&turn(Some(&session), "count to 300"));
+        .json(&turn(Some(&session), "count to 3000"));
     let asked = tokio::spawn(request.try_clone().unwrap().send());
     gateway.until(&session, |seen| seen["status"] == "running").await;
     let Some(read_only) = ReadOnly::make(&gateway) else {
@@ -310,7 +310,7 @@ async fn g4_a_turn_that_runs_when_its_disk_becomes_read_only_ends_once_when_it_c
     };
     let answer: Value = answer.json().await.unwrap();
     let words = answer["choices"][0]["message"]["content"].as_str().unwrap();
-    assert!(words.starts_with("1\n2\n") && words.ends_with("\n300\n"), "{words}");
+    assert!(words.starts_with("1\n2\n") && words.ends_with("\n3000\n"), "{words}");
     let log = gateway.log(&session).await;
-    assert_eq!(log, ["echo first", "first", "count to 300", words], "once, and whole");
+    assert_eq!(log, ["echo first", "first", "count to 3000", words], "once, and whole");
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::process::{Process, bowline, session_of};
 
 fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], bowline_servers::quiet_port()))
 }
 
 /// Two gateways that know each other.

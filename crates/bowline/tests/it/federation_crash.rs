@@ -121,7 +121,7 @@ async fn carry(mut near: TcpStream, origin: SocketAddr, trap: Arc<Trap>) -> Opti
 }
 
 fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], bowline_servers::quiet_port()))
 }
 
 fn started(data: &Path, (id, listen): (&str, SocketAddr), peer: (&str, SocketAddr)) -> Process {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use crate::process::{Process, bowline};
-use crate::sbrp::world::{Program, World, echo, free_port, text};
+use crate::sbrp::world::{Program, World, echo, text};
 
 /// An HTTP proxy on loopback that records the head of every request. Tunnels lead to the same port of
 /// this machine, whatever their host is called, and only with its user and password.
@@ -104,7 +104,7 @@ fn no_proxy_ever_sees_requests_to_this_machine() {
         // Relay, control plane, daemon and client: keys, registration, tokens, WebSockets.
         let mut world = World::start();
         let issuer = world.url().to_owned();
-        let port = free_port();
+        let port = bowline_servers::quiet_port();
         let listen = format!("127.0.0.1:{port}");
         let mut relay = here(bowline());
         relay.args(["relay", "run", "--json", "--listen", &listen, "--issuer", &issuer]);
@@ -150,7 +150,7 @@ fn relay_sockets_and_requests_go_through_the_same_proxy_and_trust_the_same_autho
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (cert, key) = certificate(folder, "relay.test");
-    let (port, data) = (free_port(), folder.join("control"));
+    let (port, data) = (bowline_servers::quiet_port(), folder.join("control"));
     let url = format!("https://relay.test:{port}");
     let mut relay = bowline();
     relay.args(["relay", "run", "--with-control", "--json", "--url", &url, "--listen"]);

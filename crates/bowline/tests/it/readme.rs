@@ -28,17 +28,13 @@ fn the_readmes_commands_work() {
         readme.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 3, "the README shows how to use it");
     let home = tempfile::tempdir().unwrap();
-    // The README's port may be taken on this machine.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let script = format!("{BEFORE}\n{}", blocks.join("\n"));
-    let mut script = script.replace("127.0.0.1:8080", &free.to_string());
-    // Held together, so that each is another one.
-    let bind = |_| std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let held = ["127.0.0.1:8081", "127.0.0.1:8082"].map(|port| (port, bind(port)));
-    for (port, free) in &held {
-        script = script.replace(port, &free.local_addr().unwrap().to_string());
+    let mut script = format!("{BEFORE}\n{}", blocks.join("\n"));
+    // The README's ports may be taken on this machine.
+    let ports = ["127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:8082"];
+    let free = ports.map(|_| format!("127.0.0.1:{}", bowline_servers::quiet_port()));
+    for (port, free) in ports.iter().zip(&free) {
+        script = script.replace(port, free);
     }
-    drop(held);
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_bowline")).parent().unwrap();
     let output = Command::new("bash")
         .args(["-c", &script, "readme"])

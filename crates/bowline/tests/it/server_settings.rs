@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::process::bowline;
-use crate::sbrp::world::{Program, free_port, text};
+use crate::sbrp::world::{Program, text};
 
 #[test]
 fn a_relay_a_control_plane_and_a_daemon_start_from_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let (relay_port, control_port) = (free_port(), free_port());
+    let (relay_port, control_port) = (bowline_servers::quiet_port(), bowline_servers::quiet_port());
     let config = folder.join("bowline.toml");
     let written = format!(
         "[relay_server]\nlisten = \"127.0.0.1:1\"\nissuer = \"http://127.0.0.1:{control_port}/\"\n\

@@ -218,7 +218,7 @@ async fn sbp_l6_03_08_a_tracker_helps_to_find_a_bundle_and_never_sees_what_is_in
 #[tokio::test]
 async fn sbp_l6_03_08_a_gateway_that_announces_a_session_tells_its_tracker_not_a_word_of_it() {
     let folder = tempfile::tempdir().unwrap();
-    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let listen = format!("127.0.0.1:{}", bowline_servers::quiet_port());
     let (data, log) = (folder.path().join("tracker"), folder.path().join("log"));
     let tracker = Tracker::start(&data, &["--peer", &format!("home=http://{listen}")], &log);
     let at_home = folder.path().join("home");

@@ -1,16 +1,11 @@
 //! What is changed about users and keys at one replica holds at the others, without a restart.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::eventually;
+use crate::client::{eventually, soon};
 use crate::installation::Installation;
 use crate::phone::Phone;
-
-/// As docs/security.md promises.
-const SOON: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g20_keys_made_limited_and_revoked_at_one_replica_count_at_the_others_within_2_s() {
@@ -33,7 +28,7 @@ async fn g20_keys_made_limited_and_revoked_at_one_replica_count_at_the_others_wi
         });
         let took = took.await;
         println!("{what}: counts at all replicas after {took:?}");
-        assert!(took < SOON, "{what}: {took:?}");
+        assert!(took < soon(), "{what}: {took:?}");
     };
     becomes("a new key", 200).await;
 
@@ -60,6 +55,6 @@ async fn g20_keys_made_limited_and_revoked_at_one_replica_count_at_the_others_wi
     let cut_off = std::time::Instant::now();
     assert_eq!((at_b.closed().await, at_c.closed().await), (4003, 4003));
     println!("its surfaces are cut off after {:?}", cut_off.elapsed());
-    assert!(cut_off.elapsed() < SOON, "{:?}", cut_off.elapsed());
+    assert!(cut_off.elapsed() < soon(), "{:?}", cut_off.elapsed());
     becomes("a revoked key", 403).await;
 }

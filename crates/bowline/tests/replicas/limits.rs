@@ -1,15 +1,12 @@
 //! Limits of a user count what all replicas let in.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Client, eventually};
+use crate::client::{Client, eventually, soon};
 use crate::installation::{Installation, REPLICAS};
-
-/// How soon what one replica let in counts at the others, as docs/usage.md promises.
-const SOON: Duration = Duration::from_secs(2);
 
 /// A user with these limits; their clients, one of each replica.
 async fn limited(world: &Installation, name: &str, limits: Value) -> Vec<Client> {
@@ -68,7 +65,7 @@ async fn tokens_a_day_at_three_replicas_are_one_limit() {
         let took = eventually("the limit is met", async || {
             say(number).await.refusal() == (429, "insufficient_quota")
         });
-        assert!(took.await < SOON);
+        assert!(took.await < soon());
     }
     // One token more, and there is room for one turn, wherever.
     let limits = json!({ "limits": { "tokens_per_day": used + 1 } });
@@ -105,7 +102,7 @@ async fn turns_at_once_at_three_replicas_are_one_limit() {
         })
         .await;
         println!("a fourth turn is refused after {took:?}");
-        assert!(took < SOON, "{took:?}");
+        assert!(took < soon(), "{took:?}");
     }
     let one_more = clients[2].session().await;
     let cancelled = clients[1].post(&sessions[0].path("cancel"), json!({})).await;
@@ -155,7 +152,7 @@ async fn requests_a_minute_at_three_replicas_are_one_limit() {
             continue;
         }
         println!("refused everywhere after {refused:?}, {more} more were let in");
-        assert!(refused < SOON, "{refused:?}");
+        assert!(refused < soon(), "{refused:?}");
         return;
     }
 }

@@ -14,9 +14,9 @@ fn screen() -> Value {
     json!({ "surface_id": "screen", "ui_capabilities": capabilities })
 }
 
-/// An answer of some seconds, in characters of one to four bytes.
+/// An answer that takes longer than the scene, in characters of one to four bytes.
 fn text() -> String {
-    (0..500).map(|n| format!("wörd-{n}-日本-🦀 ")).collect()
+    (0..1500).map(|n| format!("wörd-{n}-日本-🦀 ")).collect()
 }
 
 async fn asked(phone: &mut Phone, text: &str) {

@@ -137,7 +137,7 @@ async fn an_idle_connection_is_pinged_and_kept() {
 #[tokio::test]
 async fn a_relay_that_falls_silent_is_taken_for_lost_at_both_ends() {
     let world = World::start().await;
-    let watch = LivenessConfig::new(Duration::from_millis(50), Duration::from_millis(300));
+    let watch = LivenessConfig::new(Duration::from_millis(500), Duration::from_secs(5));
     let mut config = world.daemon_config();
     config.liveness = watch;
     let mut daemon = world.daemon_with(config).await;

@@ -160,12 +160,11 @@ async fn sbrp_relay_07_too_many_messages_are_delayed_not_dropped() {
 #[tokio::test]
 async fn sbrp_relay_07_too_many_connections_are_turned_away() {
     let server = start_with(|config| config.limits.rate_connections = 3).await;
-    let mut statuses = Vec::new();
-    for _ in 0..10 {
-        statuses.push(server.get("/relay", None).await.0);
+    for _ in 0..3 {
+        assert_eq!(server.get("/relay", None).await.0, 401);
     }
-    assert_eq!(statuses[..3], [401; 3]);
-    assert!(statuses.contains(&429), "{statuses:?}");
+    // There is room for three more in each second, so that a slow machine asks longer.
+    until("turned away", || async { server.get("/relay", None).await.0 == 429 }).await;
     assert_eq!(server.get("/healthz", None).await.0, 200, "only connections count");
     until("room again", || async { server.get("/relay", None).await.0 == 401 }).await;
 }

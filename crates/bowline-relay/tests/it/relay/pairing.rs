@@ -110,7 +110,7 @@ async fn sbrp_relay_10_the_grace_ends_paused_sessions() {
 
 #[tokio::test]
 async fn sbrp_relay_10_the_grace_ends_pending_sessions_too() {
-    let server = start_with(|config| config.grace = Duration::from_millis(300)).await;
+    let server = start_with(|config| config.grace = Duration::from_secs(3)).await;
     let daemon = server.daemon("d").await;
     let mut client = server.client("d", 1).await;
     client.expect_quiet().await;

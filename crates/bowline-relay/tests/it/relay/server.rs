@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 /// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn start() -> Server {
     start_with(|_| {}).await

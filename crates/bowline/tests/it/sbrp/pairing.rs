@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::world::{Program, World, dial, echo, exchange, text};
+use super::world::{Program, World, dial, echo, exchange, promised, text};
 
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
@@ -84,7 +84,7 @@ fn sbrp_peer_01_a_revoked_device_is_cut_off_within_five_seconds() {
     let begun = Instant::now();
     assert!(open.read(&mut [0; 1]).is_err(), "its connection is reset");
     assert_eq!(phone.ended().code(), Some(3), "{}", phone.said());
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < promised(5), "{:?}", begun.elapsed());
     assert_eq!(exchange(other, b"still").unwrap(), b"still", "the other device goes on");
     assert_eq!(world.pairs(), 1, "and no session of the revoked one stays at the relay");
     // The control plane gives it no tokens any more either.
@@ -95,7 +95,7 @@ fn sbrp_peer_01_a_revoked_device_is_cut_off_within_five_seconds() {
         if text(&refused.stderr).contains("the control plane refused") {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "{refused:?}");
+        assert!(begun.elapsed() < promised(5), "{refused:?}");
     }
 }
 

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bowline_servers::quiet_port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -154,8 +154,8 @@ impl World {
     /// Starts all programs with this log level.
     pub(crate) fn logging(log: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let listen = format!("127.0.0.1:{}", free_port());
+        let port = quiet_port();
+        let listen = format!("127.0.0.1:{}", quiet_port());
         let control = start_control(folder.path(), &listen, port, log);
         let url = control.line()["url"].as_str().unwrap().to_owned();
         let relay = start_relay(port, &url, &[], log);
@@ -194,7 +194,7 @@ impl World {
 
     /// Starts another relay with these flags; returns it with its port.
     pub(crate) fn another_relay(&self, flags: &[&str]) -> (Program, u16) {
-        let port = free_port();
+        let port = quiet_port();
         (start_relay(port, &self.url, flags, self.log), port)
     }
 
@@ -311,17 +311,13 @@ fn with_log(mut command: Command, log: Option<&str>) -> Command {
     command
 }
 
-/// A free port below the ephemeral range, so that no other process gets it during a restart.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = std::process::id() as u16 % 100 * 100;
-    for _ in 0..10_000 {
-        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
+/// What is promised to take so many seconds at most. Asserted in a soak: the other tests beside this one keep
+/// a small machine busy.
+pub(crate) fn promised(seconds: u64) -> Duration {
+    match std::env::var_os("BOWLINE_SOAK") {
+        Some(_) => Duration::from_secs(seconds),
+        None => DEADLINE,
     }
-    panic!("no free port");
 }
 
 /// A TCP server that echoes until end of file.

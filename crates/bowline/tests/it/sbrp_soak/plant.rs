@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::proxy::Proxy;
 use crate::process::{DEADLINE, bowline};
-use crate::sbrp::world::{Program, free_port};
+use crate::sbrp::world::Program;
 
 pub(crate) struct Plant {
     pub(crate) proxy: Arc<Proxy>,
@@ -31,7 +31,7 @@ pub(crate) struct Plant {
 impl Plant {
     pub(crate) async fn start(grace: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let address = SocketAddr::from(([127, 0, 0, 1], bowline_servers::quiet_port()));
         let proxy = Proxy::start(address).await;
         let listen = DoorConfig::plain("127.0.0.1:0".parse().unwrap());
         let door = control::open_door(listen, &control::ControlLimits::default()).await.unwrap();
