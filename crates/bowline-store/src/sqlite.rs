@@ -8,9 +8,11 @@ mod audit;
 pub mod backup;
 mod blobs;
 mod commit;
+mod connect;
 mod counts;
 mod exports;
 mod federation;
+mod folder;
 mod handoff;
 mod history;
 mod leases;
@@ -38,7 +40,7 @@ mod words;
 mod writer;
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,10 +58,12 @@ use bowline_sbp::session::{
     NewSession, ReplicaId, TokenHash, Write,
 };
 use jiff::Timestamp;
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use uuid::Uuid;
 
+pub(crate) use self::connect::connect;
+pub use self::folder::{FILE, RESTORING, lock, own};
+use self::folder::{make_private_file, make_private_folder};
 use self::readers::Readers;
 use self::rows::select_sessions;
 pub(crate) use self::schema::{VERSION as SCHEMA_VERSION, version as schema_version};
@@ -75,20 +79,10 @@ use crate::{
     UserKey, Users,
 };
 
-/// The database's name inside the data folder.
-pub const FILE: &str = "bowline.db";
-/// A restore builds the folder's contents in here. While it exists, the folder is incomplete.
-pub const RESTORING: &str = "restore.partial";
 /// Reader threads. More than two bring no more throughput.
 const READERS: usize = 2;
-/// Prepared statements cached per connection: more than exist, so that each is prepared once.
-const STATEMENTS: usize = 256;
 /// How many steps of merging the index of words a deletion waits for.
 const PURGED_AT_ONCE: u32 = 32;
-/// How long a connection waits for another one's lock.
-const BUSY: Duration = Duration::from_secs(5);
-/// How large the write-ahead log grows, in pages of 4 KiB, before a checkpoint.
-const CHECKPOINT_PAGES: i64 = 4000;
 
 /// A data folder that this process owns.
 #[derive(Debug)]
@@ -156,91 +150,6 @@ pub fn version_of(folder: &Path) -> Result<u32, OpenError> {
         return Ok(0);
     }
     schema::version(&connect(&path, true)?, &path.display().to_string())
-}
-
-/// Makes a data folder if there is none, and locks it: for a gateway whose database is elsewhere.
-pub fn own(folder: &Path) -> Result<File, OpenError> {
-    make_private_folder(folder).map_err(|error| OpenError::Folder {
-        path: folder.display().to_string(),
-        reason: error.to_string(),
-    })?;
-    lock(folder)
-}
-
-/// Locks a data folder, as a gateway does: released when the file is dropped, even by a crash.
-pub fn lock(folder: &Path) -> Result<File, OpenError> {
-    let path = folder.join("bowline.lock");
-    let unusable = |error: std::io::Error| OpenError::Folder {
-        path: folder.display().to_string(),
-        reason: error.to_string(),
-    };
-    let file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(OpenError::InUse { path: folder.display().to_string() })
-        }
-        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
-    }
-}
-
-pub(crate) fn connect(path: &Path, read_only: bool) -> Result<Connection, OpenError> {
-    let failed = |error: rusqlite::Error| OpenError::Database(error.to_string());
-    let access = if read_only {
-        OpenFlags::SQLITE_OPEN_READ_ONLY
-    } else {
-        OpenFlags::SQLITE_OPEN_READ_WRITE
-    };
-    let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(failed)?;
-    conn.busy_timeout(BUSY).map_err(failed)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Query plans must not depend on bound values: a statement with `LIMIT ?` would be prepared
-    // again for each value.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failed)?;
-    if !read_only {
-        let mode: String =
-            conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
-        if mode != "wal" {
-            return Err(OpenError::Database(
-                "the file system cannot do write-ahead logging".into(),
-            ));
-        }
-        conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        conn.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
-        // Fewer checkpoints: pages that change often are copied into the file less often.
-        conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
-        // What is deleted is overwritten with zeros, in free pages, too (G23).
-        conn.pragma_update(None, "secure_delete", true).map_err(failed)?;
-    }
-    Ok(conn)
-}
-
-#[cfg(unix)]
-fn make_private_folder(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(unix)]
-fn make_private_file(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
-}
-
-#[cfg(not(unix))]
-fn make_private_folder(folder: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(folder)
-}
-
-#[cfg(not(unix))]
-fn make_private_file(path: &Path) -> std::io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(path).map(drop)
 }
 
 #[async_trait::async_trait]

@@ -12,7 +12,9 @@ use std::path::Path;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::{BUSY, make_private_file, schema, wal, words};
+use super::connect::BUSY;
+use super::folder::make_private_file;
+use super::{schema, wal, words};
 use crate::OpenError;
 
 /// Why a database was not copied or checked.

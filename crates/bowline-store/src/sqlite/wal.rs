@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
+use super::FILE;
+use super::connect::BUSY;
 use super::rows::{millis, timestamp};
-use super::{BUSY, FILE};
 
 /// How long the writer waits for readers before it puts off folding the log in.
 const PATIENCE: Duration = Duration::from_millis(50);
