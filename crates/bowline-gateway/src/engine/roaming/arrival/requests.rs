@@ -1,0 +1,169 @@
+//! What the destination of a migration asks of the origin, and what it makes of the answers.
+
+use std::path::PathBuf;
+
+use bowline_federation::{Blame, BundleRequest, PeerFault, PeerRequest, ReadLimits};
+use bowline_sbp::api::ErrorBody;
+use bowline_sbp::cid::Cid;
+use bowline_sbp::error::{Code, Failure};
+use bowline_sbp::federation::migration::Event;
+use bowline_sbp::federation::reservation::Refusal;
+use bowline_sbp::federation::wire::{
+    Confirmation, Confirmed, MOST_MOVED_DEVICES, MOST_MOVED_TURNS, MovedTether, RESERVATIONS_PATH,
+    RefusedBody, Reserved,
+};
+use bowline_sbp::federation::{FederationAction, ReservationRequest};
+use bowline_sbp::surface::SurfaceContext;
+use serde::Serialize;
+
+use super::super::super::internal;
+use super::Arrival;
+
+/// The largest answer of an origin that is no bundle.
+const LARGEST_ANSWER: usize = 64 << 10;
+/// The largest confirmation: it says what the surfaces have not got yet.
+const LARGEST_CONFIRMATION: usize = 4 << 20;
+
+impl Arrival {
+    pub(super) async fn reserve(&mut self) -> Event {
+        let Some(token) = self.roaming_token.clone() else { return Event::Unreachable };
+        let body = ReservationRequest { reservation_id: self.kept.id, roaming_token: token };
+        match self.ask(FederationAction::Reserve, RESERVATIONS_PATH.to_owned(), &body).await {
+            Heard::Done(text) => match serde_json::from_slice::<Reserved>(&text) {
+                Ok(reserved) => Event::Reserved { cid: reserved.cid },
+                Err(_) => Event::Unreachable,
+            },
+            Heard::Refused(why) => Event::Refused(why),
+            Heard::Failed(failure) => {
+                self.why = Some(failure);
+                // The token is no good there, or this gateway may not have it.
+                Event::Refused(Refusal::Gone)
+            }
+            Heard::Nothing(failure) => {
+                self.why = Some(failure);
+                Event::Unreachable
+            }
+        }
+    }
+
+    pub(super) async fn fetch(&mut self, cid: Cid) -> Event {
+        let asked = BundleRequest {
+            cid,
+            roaming_token: None,
+            reservation: Some(self.kept.id),
+            limits: ReadLimits::bundle(self.engine.limits.import_body),
+            spool: &spool(),
+        };
+        let fetched = match self.federation.peers.bundle(&self.origin, asked).await {
+            Ok(fetched) => fetched,
+            Err(fault) => {
+                self.why = Some(fault.told(&self.kept.origin));
+                return match fault {
+                    PeerFault::TooLarge { .. } => Event::Unfit,
+                    fault if fault.blame() == Blame::Lie => Event::Unfit,
+                    _ => Event::Unreachable,
+                };
+            }
+        };
+        if let Err(error) = fetched.opened.signature.check(self.signature) {
+            self.why = Some(error.into());
+            return Event::Unfit;
+        }
+        // What may be refused is refused now.
+        if let Some(identity) = &self.identity
+            && let Err(failure) =
+                self.engine.agent_for(identity, self.asked.agent.clone(), &fetched.opened)
+        {
+            self.why = Some(failure);
+            return Event::Unfit;
+        }
+        self.text = Some(fetched.text);
+        Event::Fetched
+    }
+
+    pub(super) async fn confirm(&mut self) -> Event {
+        let path = format!("{RESERVATIONS_PATH}/{}/confirm", self.kept.id);
+        let body = Confirmation { session_id: self.asked.session };
+        match self.ask(FederationAction::Confirm, path, &body).await {
+            Heard::Done(text) => {
+                let confirmed = serde_json::from_slice::<Confirmed>(&text).ok();
+                self.tether = confirmed.and_then(|confirmed| confirmed.tether).map(plausible);
+                Event::Confirmed
+            }
+            Heard::Refused(why) => Event::Refused(why),
+            // Only a refusal is one: everything else may be another's failure.
+            Heard::Failed(failure) | Heard::Nothing(failure) => {
+                self.why = Some(failure);
+                Event::Unreachable
+            }
+        }
+    }
+
+    pub(super) async fn release(&self) {
+        let path = format!("{RESERVATIONS_PATH}/{}", self.kept.id);
+        let request = PeerRequest { method: reqwest::Method::DELETE, ..PeerRequest::get(path) };
+        let (id, limits) = (self.kept.id.to_string(), ReadLimits::small(LARGEST_ANSWER));
+        let (peers, origin) = (&self.federation.peers, &self.kept.origin);
+        // Also an origin that is backed off: what it is blamed for is why there is a reservation to be released.
+        let what = (FederationAction::Release, id.as_str());
+        let _ = peers.tell(&self.origin, origin, what, request, limits).await;
+    }
+
+    async fn ask(&self, action: FederationAction, path: String, body: &impl Serialize) -> Heard {
+        let Ok(body) = serde_json::to_vec(body) else { return Heard::Nothing(internal()) };
+        let request = PeerRequest::post(path, body);
+        let largest = match action {
+            FederationAction::Confirm => LARGEST_CONFIRMATION,
+            _ => LARGEST_ANSWER,
+        };
+        let (id, limits) = (self.kept.id.to_string(), ReadLimits::small(largest));
+        let peers = &self.federation.peers;
+        match peers.ask(&self.origin, action, &id, request, limits).await {
+            Err(fault) => Heard::Nothing(fault.told(&self.kept.origin)),
+            Ok((status, text)) if status.is_success() => Heard::Done(text.to_vec()),
+            Ok((status, text)) => {
+                if let Ok(refused) = serde_json::from_slice::<RefusedBody>(&text) {
+                    return Heard::Refused(refused.refused);
+                }
+                let said = serde_json::from_slice::<ErrorBody>(&text);
+                let said = said.map(|body| body.error.message).unwrap_or_default();
+                let why = format!("the gateway {} refuses ({status}): {said}", self.kept.origin);
+                let code = match status.as_u16() {
+                    410 => Code::TokenExpired,
+                    422 => Code::TokenInvalid,
+                    _ => Code::Upstream,
+                };
+                let failure = Failure::new(code, why);
+                match status.as_u16() {
+                    408 | 429 => Heard::Nothing(failure),
+                    _ => Heard::Failed(failure),
+                }
+            }
+        }
+    }
+}
+
+/// What came of a question.
+enum Heard {
+    Done(Vec<u8>),
+    Refused(Refusal),
+    /// The origin answered with another error.
+    Failed(Failure),
+    /// There was no answer, or none that says anything.
+    Nothing(Failure),
+}
+
+/// As much of it as this gateway would have said itself.
+fn plausible(mut tether: MovedTether) -> MovedTether {
+    tether.devices.retain(|(name, _)| SurfaceContext::is_name(name));
+    tether.devices.sort();
+    tether.devices.dedup_by(|a, b| a.0 == b.0);
+    tether.devices.truncate(MOST_MOVED_DEVICES);
+    let excess = tether.turns.len().saturating_sub(MOST_MOVED_TURNS);
+    tether.turns.drain(..excess);
+    tether
+}
+
+fn spool() -> PathBuf {
+    std::env::temp_dir()
+}
