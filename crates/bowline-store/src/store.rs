@@ -284,7 +284,14 @@ pub trait Federation: Send + Sync {
     async fn open_migrations(&self) -> Result<Vec<KeptMigration>>;
 
     /// Keeps the bundle of a migration that is reserving, which is staged then. Returns the stage now.
-    async fn stage_migration(&self, id: ReservationId, bundle: Vec<u8>) -> Result<Stage>;
+    /// Refuses ([`Error::MemoryFull`], [`Error::KeyReused`]) what could not be imported now: nothing is
+    /// kept then.
+    async fn stage_migration(
+        &self,
+        id: ReservationId,
+        bundle: Vec<u8>,
+        import: NewImport,
+    ) -> Result<Stage>;
 
     /// The bundle of a staged migration.
     async fn staged_bundle(&self, id: ReservationId) -> Result<Option<Vec<u8>>>;

@@ -212,7 +212,7 @@ fails_when_told! {
         begin_migration(new: NewMigration) -> KeptMigration;
         migration(id: ReservationId) -> Option<KeptMigration>;
         open_migrations() -> Vec<KeptMigration>;
-        stage_migration(id: ReservationId, bundle: Vec<u8>) -> Stage;
+        stage_migration(id: ReservationId, bundle: Vec<u8>, import: NewImport) -> Stage;
         staged_bundle(id: ReservationId) -> Option<Vec<u8>>;
         activate_migration(id: ReservationId, import: NewImport) -> Stage;
         drop_migration(id: ReservationId, from: Stage, why: Dropped) -> Stage;

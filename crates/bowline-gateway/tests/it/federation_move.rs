@@ -12,8 +12,9 @@ use bowline_sbp::federation::{
     Allow, Asked, FederationAction, FederationClaims, ForeignRoamingClaims, GatewayId, Pin,
     ReservationId,
 };
-use bowline_sbp::id::{ExportId, SessionId};
-use bowline_store::{Federation, KeptPeer, NewMigration};
+use bowline_sbp::id::{AgentId, ExportId, SessionId, SnapshotId};
+use bowline_sbp::session::{NewSession, TokenHash};
+use bowline_store::{EdgeKind, Federation, KeptPeer, NewImport, NewMigration};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -211,9 +212,39 @@ async fn staged_at(
         at,
     };
     away.store.begin_migration(new).await.unwrap();
-    let stage = away.store.stage_migration(id, bundle.text.into_bytes()).await.unwrap();
+    let stage = away.store.stage_migration(id, bundle.text.into_bytes(), nothing(there)).await;
+    let stage = stage.unwrap();
     assert_eq!(stage, Stage::Staged);
     (id, there)
+}
+
+/// An import that the store has no reason to refuse.
+fn nothing(session: SessionId) -> NewImport {
+    let at = Timestamp::now();
+    NewImport {
+        session: NewSession {
+            id: session,
+            token_hash: TokenHash([0; 32]),
+            listed: false,
+            user: bowline_sbp::access::OWNER,
+            agent_id: AgentId::fallback(),
+            metadata: "{}".into(),
+            at,
+        },
+        step_count: 0,
+        entries: Vec::new(),
+        carried: None,
+        memories: Vec::new(),
+        snapshot: SnapshotId(Uuid::now_v7()),
+        origin: String::new(),
+        export_id: None,
+        consume: false,
+        kind: EdgeKind::Import,
+        detail: "{}".into(),
+        title: None,
+        key: None,
+        tether: None,
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ mod failing;
 mod federation;
 mod federation_follow;
 mod federation_found;
+mod federation_full;
 mod federation_held;
 mod federation_liars;
 mod federation_lineage;

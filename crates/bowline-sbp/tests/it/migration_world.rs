@@ -45,6 +45,8 @@ enum Planted {
     ConfirmsUnstaged,
     /// A process of the destination changes the journal without looking at its stage.
     OverwritesJournal,
+    /// The destination refuses to make a confirmed session live as long as its memories do not fit.
+    RefusesConfirmed,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl World {
             88..90 => self.crash_destination(at),
             90..92 => self.crash_origin(),
             92..95 => self.partition(at),
+            95..97 => self.fill(at),
             _ => self.recover(at),
         }
     }
@@ -214,7 +217,7 @@ const SEEDS: u64 = 2000;
 /// A planted mistake must be found within this many schedules.
 const SEEDS_PLANTED: u64 = 2000;
 /// What must occur in at least one schedule.
-const SEEN: [&str; 33] = [
+const SEEN: [&str; 35] = [
     "turns",
     "turns held",
     "deleted",
@@ -246,6 +249,8 @@ const SEEN: [&str; 33] = [
     "given again",
     "released",
     "unfit bundle",
+    "refused to store",
+    "active without its memories",
     "gave up",
     "second process",
 ];
@@ -330,4 +335,9 @@ fn a_destination_that_stores_after_the_confirmation_is_found() {
 #[test]
 fn a_destination_that_overwrites_its_journal_is_found() {
     finds(Planted::OverwritesJournal);
+}
+
+#[test]
+fn a_destination_that_refuses_what_is_confirmed_is_found() {
+    finds(Planted::RefusesConfirmed);
 }

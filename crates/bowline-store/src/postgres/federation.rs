@@ -25,7 +25,7 @@ use super::rows::{self, column, corrupt, millis};
 use super::{Postgres, exports, roaming};
 use crate::federation::{stage_of, stage_text, state_of, state_text};
 use crate::{
-    AnnouncedExport, AskReservation, Export, Federation, Forward, KeptMigration, KeptPeer,
+    AnnouncedExport, AskReservation, Error, Export, Federation, Forward, KeptMigration, KeptPeer,
     KeptReservation, Moved, NewExport, NewImport, NewMigration, Reserving, Result,
 };
 
@@ -173,11 +173,17 @@ impl Federation for Postgres {
             .await
     }
 
-    async fn stage_migration(&self, id: ReservationId, bundle: Vec<u8>) -> Result<Stage> {
-        let bundle = &bundle;
+    async fn stage_migration(
+        &self,
+        id: ReservationId,
+        bundle: Vec<u8>,
+        import: NewImport,
+    ) -> Result<Stage> {
+        let (bundle, import) = (&bundle, &import);
         self.pool
             .write(move |tx| async move {
                 if advance(&tx, id, Stage::Reserving, Stage::Staged).await? {
+                    roaming::check_import(&tx, import).await?;
                     let sql = "INSERT INTO staged (migration, bundle) VALUES ($1, $2)";
                     tx.execute(sql, &[&id.0, bundle]).await?;
                 }
@@ -204,7 +210,12 @@ impl Federation for Postgres {
                 if !advance(&tx, id, Stage::Staged, Stage::Active).await? {
                     return stage(&tx, id).await;
                 }
-                let made = roaming::import(&tx, import).await?.session.id;
+                let made = roaming::import(&tx, import).await?;
+                // Another request made a session under the key: this one is not made by that.
+                if made.replayed {
+                    return Err(Error::KeyReused.into());
+                }
+                let made = made.session.id;
                 let sql = "UPDATE migrations SET session_id = $2 WHERE id = $1";
                 tx.execute(sql, &[&id.0, &made.0]).await?;
                 unstage(&tx, id).await?;

@@ -120,9 +120,26 @@ pub(super) async fn remember(
     if memories.is_empty() {
         return Ok(Vec::new());
     }
+    let new = Columns::of(memories);
+    count_room(tx, of, &new).await?;
+    add(tx, of, &new).await
+}
+
+/// Whether those that the agent does not have yet fit.
+pub(super) async fn check_room(
+    tx: &Connection,
+    of: &MemoryOwner,
+    memories: &[NewMemory],
+) -> Attempt<()> {
+    match memories.is_empty() {
+        true => Ok(()),
+        false => count_room(tx, of, &Columns::of(memories)).await,
+    }
+}
+
+async fn count_room(tx: &Connection, of: &MemoryOwner, new: &Columns) -> Attempt<()> {
     // One at a time, so that they can be counted.
     locks::memories(tx, of.user.0, of.agent.as_str()).await?;
-    let new = Columns::of(memories);
     let (agent, user) = (of.agent.as_str(), of.user.0);
     let row = tx
         .query_one(
@@ -136,10 +153,10 @@ pub(super) async fn remember(
         .await?;
     let (known, to_come): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     // One that has more than the limit, from a copied database, keeps them.
-    if to_come > (i64::from(MOST) - known).max(0) {
-        return Err(Error::MemoryFull(MOST).into());
+    match to_come > (i64::from(MOST) - known).max(0) {
+        true => Err(Error::MemoryFull(MOST).into()),
+        false => Ok(()),
     }
-    add(tx, of, &new).await
 }
 
 /// Replaces all memories of the agent.

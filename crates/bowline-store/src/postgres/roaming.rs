@@ -113,8 +113,7 @@ pub(super) async fn import(tx: &Connection, import: &NewImport) -> Attempt<Deriv
         tx.execute(sql, &[&new.id.0, &stored(payload)]).await?;
     }
     pass_as("import", "carried");
-    let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
-    memory::remember(tx, &of, &import.memories).await?;
+    memory::remember(tx, &owner_of(import), &import.memories).await?;
     pass_as("import", "memories");
     if let Some(export) = used_up {
         exports::use_up(tx, export, new.id, new.at).await?;
@@ -132,6 +131,21 @@ pub(super) async fn import(tx: &Connection, import: &NewImport) -> Attempt<Deriv
     let derived = derived(tx, new, point, &edge, import.key.as_ref()).await?;
     pass_as("import", "key");
     Ok(derived)
+}
+
+/// Whether a session that comes from another gateway could be imported now: its origin is asked to give it up after this.
+pub(super) async fn check_import(tx: &Connection, import: &NewImport) -> Attempt<()> {
+    if let Some(key) = &import.key
+        && sessions::known_key(tx, key).await?.is_some()
+    {
+        return Err(Error::KeyReused.into());
+    }
+    memory::check_room(tx, &owner_of(import), &import.memories).await
+}
+
+/// Whose memory an import writes to.
+fn owner_of(import: &NewImport) -> MemoryOwner {
+    MemoryOwner { user: import.session.user, agent: import.session.agent_id.clone() }
 }
 
 /// The cursors of a session that comes from another gateway.

@@ -19,7 +19,7 @@ use super::rows::{self, corrupt, millis, timestamp};
 use super::{Sqlite, exports, roaming};
 use crate::federation::{stage_of, stage_text, state_of, state_text};
 use crate::{
-    AnnouncedExport, AskReservation, Export, Federation, Forward, KeptMigration, KeptPeer,
+    AnnouncedExport, AskReservation, Error, Export, Federation, Forward, KeptMigration, KeptPeer,
     KeptReservation, Moved, NewExport, NewImport, NewMigration, Reserving, Result,
 };
 
@@ -173,11 +173,17 @@ impl Federation for Sqlite {
             .await
     }
 
-    async fn stage_migration(&self, id: ReservationId, bundle: Vec<u8>) -> Result<Stage> {
+    async fn stage_migration(
+        &self,
+        id: ReservationId,
+        bundle: Vec<u8>,
+        import: NewImport,
+    ) -> Result<Stage> {
         self.writer
             .run(move |conn| {
-                let moved = advance(conn, id, Stage::Reserving, Stage::Staged)?;
-                if moved {
+                if stage(conn, id)? == Stage::Reserving {
+                    roaming::check_import(conn, &import)?;
+                    advance(conn, id, Stage::Reserving, Stage::Staged)?;
                     let sql = "INSERT INTO staged (migration, bundle) VALUES (?1, ?2)";
                     conn.prepare_cached(sql)?.execute(params![id.0.as_bytes(), bundle])?;
                 }
@@ -203,7 +209,12 @@ impl Federation for Sqlite {
                 if now != Stage::Staged {
                     return Ok(now);
                 }
-                let made = roaming::import(conn, import)?.session.id;
+                let made = roaming::import(conn, import)?;
+                // Another request made a session under the key: this one is not made by that.
+                if made.replayed {
+                    return Err(Error::KeyReused);
+                }
+                let made = made.session.id;
                 advance(conn, id, Stage::Staged, Stage::Active)?;
                 conn.prepare_cached("UPDATE migrations SET session_id = ?2 WHERE id = ?1")?
                     .execute(params![id.0.as_bytes(), made.as_bytes()])?;

@@ -29,12 +29,12 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     if let Some(derived) = replayed(conn, import.key.as_ref())? {
         return Ok(derived);
     }
+    let of = owner_of(&import);
     let NewImport { session: new, export_id, .. } = import;
     let used_up = if import.consume { Some(export_id.ok_or(Error::NoExport)?) } else { None };
     if let Some(export) = used_up {
         exports::check_unused(conn, export, new.at)?;
     }
-    let of = MemoryOwner { user: new.user, agent: new.agent_id.clone() };
     memory::check_room(conn, &of, &import.memories)?;
 
     failpoint::begin("import");
@@ -77,6 +77,19 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
         at: new.at,
     };
     derived(conn, key, point, &edge, import.key.as_ref())
+}
+
+/// Whether a session that comes from another gateway could be imported now: its origin is asked to give it up after this.
+pub(super) fn check_import(conn: &Connection, import: &NewImport) -> Result<()> {
+    if replayed(conn, import.key.as_ref())?.is_some() {
+        return Err(Error::KeyReused);
+    }
+    memory::check_room(conn, &owner_of(import), &import.memories)
+}
+
+/// Whose memory an import writes to.
+fn owner_of(import: &NewImport) -> MemoryOwner {
+    MemoryOwner { user: import.session.user, agent: import.session.agent_id.clone() }
 }
 
 /// The cursors of a session that comes from another gateway. Returns the number of rows.

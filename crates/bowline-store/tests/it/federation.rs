@@ -9,12 +9,12 @@ use bowline_sbp::federation::migration::{Dropped, Stage};
 use bowline_sbp::federation::reservation::{Refusal, ReservationState};
 use bowline_sbp::federation::{GatewayId, MovedTether, Pin, ReservationId};
 use bowline_sbp::gateway_key::GatewayIdentity;
-use bowline_sbp::id::{ExportId, SessionId, TurnId};
+use bowline_sbp::id::{ExportId, MemoryId, SessionId, TurnId};
 use bowline_sbp::lifecycle::Status;
 use bowline_sbp::session::{Command, IdempotencyKey};
 use bowline_store::{
     AnnouncedExport, AskReservation, CommitError, Error, Forward, KeptPeer, KeptReservation,
-    NewExport, NewImport, NewMigration, Reserving,
+    MemoryKind, MemoryOwner, NewExport, NewImport, NewMemory, NewMigration, Reserving,
 };
 use uuid::Uuid;
 
@@ -36,6 +36,7 @@ backends! {
     sbp_l6_05_a_journal_goes_from_stage_to_stage
     g7_of_many_peers_one_gets_the_session
     g7_a_token_is_used_here_or_by_a_peer
+    g7_what_could_not_be_imported_is_not_staged
     g7_of_many_processes_one_makes_the_session
     an_erased_session_leaves_no_bundle_and_no_forward
     what_is_known_of_peers_is_replaced_and_forgotten
@@ -375,6 +376,10 @@ fn migration(export: ExportId) -> NewMigration {
     }
 }
 
+async fn stage(store: &S, id: ReservationId) -> Result<Stage, Error> {
+    store.stage_migration(id, b"bundle".to_vec(), import_of("elsewhere", 1)).await
+}
+
 async fn sbp_l6_05_a_journal_goes_from_stage_to_stage(store: S) {
     let export = ExportId(Uuid::now_v7());
     let new = migration(export);
@@ -383,8 +388,9 @@ async fn sbp_l6_05_a_journal_goes_from_stage_to_stage(store: S) {
     assert_eq!(store.begin_migration(migration(export)).await.unwrap(), begun, "there is one");
     assert_eq!(store.open_migrations().await.unwrap(), std::slice::from_ref(&begun));
     let bundle = || b"bundle".to_vec();
-    assert_eq!(store.stage_migration(new.id, bundle()).await.unwrap(), Stage::Staged);
-    assert_eq!(store.stage_migration(new.id, b"other".to_vec()).await.unwrap(), Stage::Staged);
+    assert_eq!(stage(&store, new.id).await.unwrap(), Stage::Staged);
+    let other = store.stage_migration(new.id, b"other".to_vec(), import_of("elsewhere", 1)).await;
+    assert_eq!(other.unwrap(), Stage::Staged);
     assert_eq!(store.staged_bundle(new.id).await.unwrap(), Some(bundle()));
     let gave_up = store.drop_migration(new.id, Stage::Reserving, Dropped::GaveUp).await.unwrap();
     assert_eq!(gave_up, Stage::Staged, "it is further than that");
@@ -399,7 +405,7 @@ async fn sbp_l6_05_a_journal_goes_from_stage_to_stage(store: S) {
 
     let export = ExportId(Uuid::now_v7());
     let dropped = store.begin_migration(migration(export)).await.unwrap();
-    store.stage_migration(dropped.id, bundle()).await.unwrap();
+    stage(&store, dropped.id).await.unwrap();
     let why = Dropped::Refused(Refusal::Changed);
     let stage = store.drop_migration(dropped.id, Stage::Staged, why).await.unwrap();
     assert_eq!(stage, Stage::Dropped(why));
@@ -412,13 +418,58 @@ async fn sbp_l6_05_a_journal_goes_from_stage_to_stage(store: S) {
     assert_ne!(again.id, dropped.id, "it may be tried again");
 }
 
+async fn g7_what_could_not_be_imported_is_not_staged(store: S) {
+    let fact = |n: u32| NewMemory {
+        id: MemoryId(Uuid::now_v7()),
+        kind: MemoryKind::Semantic,
+        text: n.to_string(),
+        session_id: None,
+        at: at(),
+    };
+    let of = new_session();
+    let owner = MemoryOwner { user: of.user, agent: of.agent_id };
+    store.remember(owner.clone(), (0..10_000).map(fact).collect(), false).await.unwrap();
+    let with = |memories| NewImport { memories, ..import_of("elsewhere", 1) };
+    let key = IdempotencyKey { scope: "s".into(), key: "k".into(), body_hash: [1; 32] };
+    let under = |body| {
+        let key = Some(IdempotencyKey { body_hash: [body; 32], ..key.clone() });
+        NewImport { key, ..import_of("elsewhere", 1) }
+    };
+    store.import(under(1)).await.unwrap();
+    let before = all_sessions(&store).await;
+    let full = Error::MemoryFull(10_000);
+    for (import, why) in [
+        (with(vec![fact(10_000)]), full.clone()),
+        (under(2), Error::KeyReused),
+        // Another session was made by the same request.
+        (under(1), Error::KeyReused),
+    ] {
+        let id = store.begin_migration(migration(ExportId(Uuid::now_v7()))).await.unwrap().id;
+        let staged = store.stage_migration(id, b"bundle".to_vec(), import.clone()).await;
+        assert_eq!(staged.unwrap_err(), why);
+        assert_eq!(store.migration(id).await.unwrap().unwrap().stage, Stage::Reserving);
+        assert_eq!(store.staged_bundle(id).await.unwrap(), None);
+        // The same after it was staged: that one is still there, and is made without what is refused.
+        stage(&store, id).await.unwrap();
+        assert_eq!(store.activate_migration(id, import).await.unwrap_err(), why);
+        assert_eq!(store.migration(id).await.unwrap().unwrap().stage, Stage::Staged);
+        assert_eq!(all_sessions(&store).await, before);
+    }
+    // Those that the agent has already take no room.
+    let id = store.begin_migration(migration(ExportId(Uuid::now_v7()))).await.unwrap().id;
+    let import = with(vec![fact(7)]);
+    let staged = store.stage_migration(id, b"bundle".to_vec(), import.clone()).await;
+    assert_eq!(staged.unwrap(), Stage::Staged);
+    assert_eq!(store.activate_migration(id, import).await.unwrap(), Stage::Active);
+}
+
 async fn g7_of_many_processes_one_makes_the_session(store: S) {
     let export = ExportId(Uuid::now_v7());
     let tries = (0..6).map(|_| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             let id = store.begin_migration(migration(export)).await.unwrap().id;
-            store.stage_migration(id, b"bundle".to_vec()).await.unwrap();
+            stage(&store, id).await.unwrap();
             store.activate_migration(id, import_of("elsewhere", 1)).await.unwrap();
             store.migration(id).await.unwrap().unwrap()
         })

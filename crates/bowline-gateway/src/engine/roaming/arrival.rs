@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! - The roaming token is stored nowhere: what is not staged goes on when somebody shows the token again.
-//! - Everything that may be refused here (the agent, the bundle) is refused before the origin is asked to confirm.
+//! - Everything that may be refused here (the agent, the bundle, its memory, the key) is refused before the origin is
+//!   asked to confirm.
 
 mod journal;
 mod requests;
@@ -75,6 +76,8 @@ struct Arrival {
     tether: Option<MovedTether>,
     /// The session that was made here, and its edge.
     made: Option<(NewImport, Edge)>,
+    /// How often in a row the store failed.
+    store_failures: u32,
 }
 
 impl Engine {
@@ -140,6 +143,7 @@ impl Engine {
                 why: None,
                 tether: None,
                 made: None,
+                store_failures: 0,
             };
             // The client may go away: what was begun is brought to its end.
             let running = tokio::spawn(arrival.run());
@@ -191,6 +195,7 @@ impl Engine {
                 why: None,
                 tether: None,
                 made: None,
+                store_failures: 0,
             };
             tokio::spawn(arrival.run());
         }
@@ -212,7 +217,11 @@ impl Arrival {
                 Action::Reserve => self.reserve().await,
                 Action::Fetch(cid) => self.fetch(cid).await,
                 Action::Confirm => self.confirm().await,
-                Action::Record(from, to) => self.record(from, to).await,
+                Action::Record(from, to) => match self.record(from, to).await {
+                    Some(event) => event,
+                    // The next process goes on.
+                    None => break,
+                },
                 Action::Wait(then) => {
                     let wait = then.duration_since(clock::now()).unsigned_abs();
                     let stop = &self.engine.stop;

@@ -17,6 +17,8 @@ pub(super) struct Destination {
     pub(super) journals: Vec<Journal>,
     processes: Vec<Process>,
     up: bool,
+    /// No more memories fit: an import that writes some is refused.
+    full: bool,
     serial: u64,
 }
 
@@ -27,6 +29,8 @@ pub(super) struct Journal {
     pub(super) stage: Stage,
     /// The last entry of the stored session.
     pub(super) staged: Option<Seq>,
+    /// Its import is to write memories, too.
+    with_memory: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +55,7 @@ enum Waits {
 impl Destination {
     pub(super) fn new(id: &str) -> Self {
         let id = id.parse().unwrap();
-        Self { id, journals: Vec::new(), processes: Vec::new(), up: true, serial: 0 }
+        Self { id, journals: Vec::new(), processes: Vec::new(), up: true, full: false, serial: 0 }
     }
 
     pub(super) fn rests(&self) -> bool {
@@ -82,8 +86,10 @@ impl World {
     /// The journal is written first, then the origin hears of the reservation.
     pub(super) fn begin(&mut self, at: usize, token: usize) {
         let id = ReservationId(self.random.uuid());
+        let with_memory = !self.calm && self.random.percent(30);
         let destination = &mut self.destinations[at];
-        destination.journals.push(Journal { id, token, stage: Stage::Reserving, staged: None });
+        let stage = Stage::Reserving;
+        destination.journals.push(Journal { id, token, stage, staged: None, with_memory });
         let journal = destination.journals.len() - 1;
         self.start(at, journal);
     }
@@ -103,6 +109,11 @@ impl World {
             questions: 0,
             waits: Waits::Do(action),
         });
+    }
+
+    /// Other requests fill the memory of the agent, or make room in it.
+    pub(super) fn fill(&mut self, at: usize) {
+        self.destinations[at].full = self.random.percent(60);
     }
 
     pub(super) fn crash_destination(&mut self, at: usize) {
@@ -204,7 +215,8 @@ impl World {
                     self.tally.add("destination crashed after a write");
                     return self.crash_destination(at);
                 }
-                self.feed(at, process, Event::Recorded(stage));
+                let event = stage.map_or(Event::Unfit, Event::Recorded);
+                self.feed(at, process, event);
             }
             Action::Wait(then) => {
                 self.destinations[at].processes[process].waits = Waits::Until(then)
@@ -218,11 +230,27 @@ impl World {
         }
     }
 
-    /// The stage at which the journal is then.
-    fn record(&mut self, at: usize, process: usize, from: Stage, to: Stage) -> Stage {
+    /// The stage at which the journal is then; none if the store refuses to import that.
+    fn record(&mut self, at: usize, process: usize, from: Stage, to: Stage) -> Option<Stage> {
         let destination = &mut self.destinations[at];
         let Process { journal, fetched, .. } = destination.processes[process];
+        let full = destination.full;
         let journal = &mut destination.journals[journal];
+        match to {
+            _ if journal.stage != from || !full || !journal.with_memory => {}
+            Stage::Staged => {
+                self.tally.add("refused to store");
+                return None;
+            }
+            Stage::Active if self.planted == Some(Planted::RefusesConfirmed) => {
+                return Some(journal.stage);
+            }
+            Stage::Active => {
+                self.tally.add("active without its memories");
+                journal.with_memory = false;
+            }
+            Stage::Reserving | Stage::Dropped(_) => {}
+        }
         if journal.stage == from || self.planted == Some(Planted::OverwritesJournal) {
             journal.stage = to;
             match to {
@@ -237,7 +265,7 @@ impl World {
                 journal.stage = Stage::Active;
             }
         }
-        journal.stage
+        Some(journal.stage)
     }
 
     fn ask(&mut self, at: usize, process: usize, request: Request) {
