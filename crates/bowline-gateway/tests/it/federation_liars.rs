@@ -335,6 +335,35 @@ async fn sbp_l6_06_members_that_a_gateway_does_not_know_decide_nothing() {
 }
 
 #[tokio::test]
+async fn g7_only_what_the_origin_says_of_this_reservation_is_a_confirmation() {
+    let Sealed { cid, text, .. } = sealed(WORDS, LIAR);
+    let asked = AtomicUsize::new(0);
+    // As proxies and captive portals answer, and then as the gateway does.
+    let pages = move |request: &Asked| {
+        let id = request.path.strip_suffix("/confirm")?.rsplit('/').next().unwrap().to_owned();
+        let said: Value = serde_json::from_slice(&request.body).unwrap();
+        let other = Uuid::now_v7();
+        let answer = |status, body: Value| Some(Reply::Json(status, body.to_string()));
+        match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Some(Reply::Json(200, "<html>sign in".into())),
+            1 => answer(200, json!({})),
+            2 => answer(200, json!({ "reservation_id": other, "session_id": said["session_id"] })),
+            3 => answer(200, json!({ "reservation_id": id, "session_id": other })),
+            4 => Some(Reply::Json(404, "<html>not found".into())),
+            5 => answer(409, json!({ "refused": "ended" })),
+            6 => answer(410, json!({ "error": { "code": "GONE", "message": "", "type": "" } })),
+            _ => None,
+        }
+    };
+    let liar = Liar::with(cid, ok(&text), json!({}), pages).await;
+    let away = liar.neighbour().await;
+    let imported = away.import_token(&liar.token(cid)).await;
+    assert_eq!(imported.status, 201, "{}", imported.text);
+    let confirmations = liar.0.paths().iter().filter(|path| path.ends_with("/confirm")).count();
+    assert_eq!(confirmations, 8, "it was made before the last of them");
+}
+
+#[tokio::test]
 async fn sbp_l6_06_an_expired_foreign_or_replayed_token_of_a_peer_gets_nothing() {
     let (log, _guard) = CapturedLog::start();
     let liar = Liar::start(sealed(WORDS, LIAR).cid, ok("{}")).await;

@@ -1,4 +1,8 @@
 //! What the destination of a migration asks of the origin, and what it makes of the answers.
+//!
+//! Invariant: only an answer that the origin makes for this reservation is one. Whoever is in between, a proxy with a page
+//! of its own for instance, may answer anything with any status; to take that for a confirmation would make a second
+//! owner, and for a refusal would drop the only one.
 
 use std::path::PathBuf;
 
@@ -30,8 +34,10 @@ impl Arrival {
         let body = ReservationRequest { reservation_id: self.kept.id, roaming_token: token };
         match self.ask(FederationAction::Reserve, RESERVATIONS_PATH.to_owned(), &body).await {
             Heard::Done(text) => match serde_json::from_slice::<Reserved>(&text) {
-                Ok(reserved) => Event::Reserved { cid: reserved.cid },
-                Err(_) => Event::Unreachable,
+                Ok(reserved) if reserved.reservation_id == self.kept.id => {
+                    Event::Reserved { cid: reserved.cid }
+                }
+                _ => self.unreadable(),
             },
             Heard::Refused(why) => Event::Refused(why),
             Heard::Failed(failure) => {
@@ -85,11 +91,16 @@ impl Arrival {
         let path = format!("{RESERVATIONS_PATH}/{}/confirm", self.kept.id);
         let body = Confirmation { session_id: self.asked.session };
         match self.ask(FederationAction::Confirm, path, &body).await {
-            Heard::Done(text) => {
-                let confirmed = serde_json::from_slice::<Confirmed>(&text).ok();
-                self.tether = confirmed.and_then(|confirmed| confirmed.tether).map(plausible);
-                Event::Confirmed
-            }
+            Heard::Done(text) => match serde_json::from_slice::<Confirmed>(&text) {
+                Ok(confirmed)
+                    if confirmed.reservation_id == self.kept.id
+                        && confirmed.session_id == self.asked.session =>
+                {
+                    self.tether = confirmed.tether.map(plausible);
+                    Event::Confirmed
+                }
+                _ => self.unreadable(),
+            },
             Heard::Refused(why) => Event::Refused(why),
             // Only a refusal is one: everything else may be another's failure.
             Heard::Failed(failure) | Heard::Nothing(failure) => {
@@ -97,6 +108,15 @@ impl Arrival {
                 Event::Unreachable
             }
         }
+    }
+
+    /// Something answered that is not the origin, or is not well.
+    fn unreadable(&mut self) -> Event {
+        let origin = &self.kept.origin;
+        tracing::warn!(%origin, "the answer to a reservation or confirmation is none");
+        let why = format!("the gateway {origin} sent an answer that cannot be read");
+        self.why = Some(Failure::new(Code::Upstream, why));
+        Event::Unreachable
     }
 
     pub(super) async fn release(&self) {
