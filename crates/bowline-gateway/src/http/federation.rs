@@ -111,12 +111,14 @@ pub(crate) async fn reserve(State(app): State<Arc<App>>, asks: Asks, body: Body)
     if !federation.may_reserve(&peer.iss) {
         return Err(given_nothing().into());
     }
-    let session = match app.engine.session_to_hold(&peer, &asked).await {
-        Ok(session) => app.sessions.handle(session),
+    let (session, is_new) = match app.engine.session_to_hold(&peer, &asked).await {
+        Ok((session, is_new)) => (app.sessions.handle(session), is_new),
         Err(refused) => return answered(Err::<(), _>(refused)),
     };
-    // Before the store is asked: what is accepted between the two would make the confirmation refuse.
-    hold(&session, id, clock::now().checked_add(RESTING)).await;
+    if is_new {
+        // Before the store is asked: what is accepted between the two would make the confirmation refuse.
+        hold(&session, id, clock::now().checked_add(RESTING)).await;
+    }
     let reserved = app.engine.reserve(federation, &peer, asked).await;
     match &reserved {
         Ok(reserved) => hold(&session, id, Ok(reserved.expires_at)).await,

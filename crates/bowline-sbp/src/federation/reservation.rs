@@ -12,13 +12,18 @@
 //! - A confirmation counts only if the peer has all that the session has. So nothing is lost, even
 //!   if the session went on meanwhile.
 //! - Time decides only when another peer may take a reservation's place.
+//! - Nobody keeps others from the session for longer than [`LONGEST_RENEWED`] with one reservation. Its peer loses
+//!   nothing by that: a confirmation counts after its time, too.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::gateway_id::GatewayId;
 use super::wire::ReservationId;
 use crate::id::Seq;
+
+/// How long after it was made a reservation is renewed at most: longer than the largest bundle may take.
+pub const LONGEST_RENEWED: SignedDuration = SignedDuration::from_mins(10);
 
 /// A reservation, as the origin keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +31,19 @@ pub struct Reservation {
     pub id: ReservationId,
     pub peer: GatewayId,
     pub state: ReservationState,
+    pub made: Timestamp,
     /// From then on another one may take its place.
     pub until: Timestamp,
     /// The last entry of the session that is in the reserved bundle.
     pub last_seq: Seq,
+}
+
+impl Reservation {
+    /// Its end when it is renewed until then.
+    fn renewed(&self, until: Timestamp) -> Timestamp {
+        let latest = self.made.saturating_add(LONGEST_RENEWED).unwrap_or(Timestamp::MAX);
+        until.min(latest).max(self.until)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +93,7 @@ pub enum Ask {
 pub enum Verdict {
     /// A new reservation. The one that it takes the place of ends.
     Reserve { until: Timestamp, in_place_of: Option<ReservationId> },
-    /// The same reservation, with a later end.
+    /// The same reservation, with a later end, or with the same one if it was renewed for long enough.
     Renew { until: Timestamp },
     /// In one transaction: the reservation is confirmed, the token is used up, and the session is
     /// suspended with a note of where it went.
@@ -134,7 +148,9 @@ pub fn decide(ask: Ask, peer: &GatewayId, facts: Facts<'_>, now: Timestamp) -> V
         own => own,
     };
     match (ask, own.map(|own| own.state)) {
-        (Ask::Reserve { until }, Some(Reserved)) => Verdict::Renew { until },
+        (Ask::Reserve { until }, Some(Reserved)) => {
+            Verdict::Renew { until: own.map_or(until, |own| own.renewed(until)) }
+        }
         // The peer has lost what it stored, and gets it again.
         (Ask::Reserve { .. } | Ask::Confirm, Some(Confirmed)) => Verdict::Done,
         (Ask::Reserve { .. } | Ask::Confirm, Some(Ended)) => Verdict::Refuse(Refusal::Ended),
@@ -179,7 +195,7 @@ mod tests {
 
     fn reservation(id: u128, peer: &str, state: ReservationState) -> Reservation {
         let (id, peer) = (ReservationId(Uuid::from_u128(id)), peer.parse().unwrap());
-        Reservation { id, peer, state, until: at(UNTIL), last_seq: 7 }
+        Reservation { id, peer, state, made: at(0), until: at(UNTIL), last_seq: 7 }
     }
 
     const FREE: Facts<'_> =
@@ -247,7 +263,7 @@ mod tests {
     #[test]
     fn g7_a_repeated_or_late_request_changes_nothing() {
         use ReservationState::{Confirmed, Ended, Reserved};
-        let until = Timestamp::MAX;
+        let until = at(0).saturating_add(LONGEST_RENEWED).unwrap();
         for (state, reserve, release) in [
             (Reserved, Verdict::Renew { until }, Verdict::End),
             (Confirmed, Verdict::Done, Verdict::Refuse(Refusal::Confirmed)),
@@ -259,6 +275,23 @@ mod tests {
             assert_eq!(asked(Ask::Release, facts, 0), release);
         }
         assert_eq!(asked(Ask::Release, FREE, 0), Verdict::Done);
+    }
+
+    #[test]
+    fn g11_a_reservation_is_renewed_for_ten_minutes_at_most() {
+        let mine = reservation(1, "me", ReservationState::Reserved);
+        let renewed = |mine: &Reservation, until| {
+            let facts = Facts { own: Some(mine), ..FREE };
+            asked(Ask::Reserve { until: at(until) }, facts, 0)
+        };
+        for (until, end) in [(UNTIL - 1, UNTIL), (300, 300), (600, 600), (601, 600), (9999, 600)] {
+            assert_eq!(renewed(&mine, until), Verdict::Renew { until: at(end) });
+        }
+        // One that was made for longer lasts as long as it was made for.
+        let long = Reservation { until: at(3600), ..mine };
+        assert_eq!(renewed(&long, 7200), Verdict::Renew { until: at(3600) });
+        let facts = Facts { own: Some(&long), ..FREE };
+        assert_eq!(asked(Ask::Confirm, facts, 9999), Verdict::Confirm, "it still counts");
     }
 
     #[test]

@@ -542,7 +542,8 @@ async fn select(
     params: Params<'_>,
 ) -> Attempt<Option<KeptReservation>> {
     let sql = format!(
-        "SELECT id, peer, session_id, export_id, bundle_id, cid, state, expires_at, last_seq
+        "SELECT id, peer, session_id, export_id, bundle_id, cid, state, expires_at, last_seq,
+             created_at
          FROM reservations {rest}"
     );
     let Some(row) = db.query_opt(&sql, params).await? else { return Ok(None) };
@@ -551,6 +552,7 @@ async fn select(
             id: ReservationId(column(&row, "id")?),
             peer: rows::parsed(&row, "peer", "a gateway id")?,
             state: state_of(column(&row, "state")?)?,
+            made: rows::time(&row, "created_at")?,
             until: rows::time(&row, "expires_at")?,
             last_seq: rows::number(&row, "last_seq")?,
         },

@@ -507,7 +507,8 @@ fn select(
     params: impl rusqlite::Params,
 ) -> Result<Option<KeptReservation>> {
     let sql = format!(
-        "SELECT id, peer, session_id, export_id, bundle_id, cid, state, expires_at, last_seq
+        "SELECT id, peer, session_id, export_id, bundle_id, cid, state, expires_at, last_seq,
+             created_at
          FROM reservations {rest}"
     );
     let mut statement = conn.prepare_cached(&sql)?;
@@ -518,6 +519,7 @@ fn select(
             id: ReservationId(Uuid::from_bytes(row.get(0)?)),
             peer: parsed(row, 1, "a gateway id")?,
             state: state_of(&row.get::<_, String>(6)?)?,
+            made: timestamp(row.get(9)?)?,
             until: timestamp(row.get(7)?)?,
             last_seq: row.get::<_, i64>(8)? as Seq,
         },

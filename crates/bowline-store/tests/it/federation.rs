@@ -6,7 +6,7 @@ use bowline_sbp::access::OWNER;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::delivery::Logged;
 use bowline_sbp::federation::migration::{Dropped, Stage};
-use bowline_sbp::federation::reservation::{Refusal, ReservationState};
+use bowline_sbp::federation::reservation::{LONGEST_RENEWED, Refusal, ReservationState};
 use bowline_sbp::federation::{GatewayId, MovedTether, Pin, ReservationId};
 use bowline_sbp::gateway_key::GatewayIdentity;
 use bowline_sbp::id::{ExportId, MemoryId, SessionId, TurnId};
@@ -27,6 +27,7 @@ backends! {
     sbp_l6_02_bundles_are_found_by_their_content_id
     sbp_l6_03_what_is_announced_is_open_until_it_is_used_gone_or_expired
     sbp_l6_05_a_session_is_reserved_for_one_peer_and_released
+    g11_a_reservation_cannot_be_renewed_for_ever
     sbp_l6_05_a_confirmed_session_is_fenced_off_and_forwarded
     sbp_l6_05_what_went_on_is_not_confirmed
     sbp_l6_05_a_reserved_session_is_held_by_its_next_owner
@@ -167,6 +168,7 @@ async fn sbp_l6_05_a_session_is_reserved_for_one_peer_and_released(store: S) {
     let again = reserve(&store, ask(one, "a", export, 5)).await.unwrap();
     assert_eq!((again.cid, again.bundle), (kept.cid, kept.bundle));
     assert_eq!(again.reservation.until, later(65), "it was renewed");
+    assert_eq!(again.reservation.made, at());
     assert_eq!(reserve(&store, ask(two, "b", export, 64)).await, Err(Refusal::Reserved));
     assert_eq!(reserve(&store, ask(one, "b", export, 5)).await, Err(Refusal::Unknown));
     let by_other = store.release_reservation(one, peer("b"), later(6)).await.unwrap();
@@ -188,6 +190,18 @@ async fn sbp_l6_05_a_session_is_reserved_for_one_peer_and_released(store: S) {
         reserve(&store, ask(two, "b", ExportId(Uuid::now_v7()), 7)).await,
         Err(Refusal::Gone)
     );
+}
+
+async fn g11_a_reservation_cannot_be_renewed_for_ever(store: S) {
+    let (_, export) = exported(&store).await;
+    let id = reservation();
+    let longest = LONGEST_RENEWED.as_secs();
+    let mut until = at();
+    for seconds in (0..2 * longest).step_by(30) {
+        until = reserve(&store, ask(id, "a", export, seconds)).await.unwrap().reservation.until;
+    }
+    assert_eq!(until, later(longest));
+    reserve(&store, ask(reservation(), "b", export, longest)).await.unwrap();
 }
 
 async fn sbp_l6_05_a_confirmed_session_is_fenced_off_and_forwarded(store: S) {

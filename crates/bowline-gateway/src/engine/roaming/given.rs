@@ -151,22 +151,24 @@ impl Engine {
     }
 
     /// The session that takes no new turns while that peer reserves it: not one whose token opens nothing any more.
+    /// Also returns whether the reservation is a new one: the session is held for another one already, for as long as
+    /// that lasts.
     pub(crate) async fn session_to_hold(
         &self,
         peer: &AskingGateway,
         asked: &ReservationRequest,
-    ) -> Result<SessionId, NotReserved> {
+    ) -> Result<(SessionId, bool), NotReserved> {
         let now = clock::now();
         let known = self.reservation_of(peer, asked.reservation_id).await?;
         match known.map(|known| known.reservation.state) {
             Some(ReservationState::Ended) => Err(NotReserved::Refused(Refusal::Ended)),
             Some(ReservationState::Reserved | ReservationState::Confirmed) => {
-                Ok(self.own_token(&asked.roaming_token, now).await?.sid)
+                Ok((self.own_token(&asked.roaming_token, now).await?.sid, false))
             }
             None => {
                 let claims = self.valid_token(&asked.roaming_token, now).await?;
                 match self.store.export(claims.sub).await? {
-                    Some((export, _)) if export.imported.is_none() => Ok(claims.sid),
+                    Some((export, _)) if export.imported.is_none() => Ok((claims.sid, true)),
                     Some(_) => Err(NotReserved::Refused(Refusal::Used)),
                     None => Err(NotReserved::Refused(Refusal::Gone)),
                 }

@@ -249,7 +249,8 @@ impl World {
                 }
                 let (state, last_seq) = (ReservationState::Reserved, origin.last_seq);
                 origin.reservations.retain(|(_, kept)| kept.id != id);
-                let kept = Reservation { id, peer: peer.clone(), state, until, last_seq };
+                let kept =
+                    Reservation { id, peer: peer.clone(), state, made: self.now, until, last_seq };
                 origin.reservations.push((token, kept));
                 self.tally.add("reserved");
                 Answer::Reserved(cid_of(last_seq))
