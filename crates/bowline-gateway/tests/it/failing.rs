@@ -104,6 +104,11 @@ impl Failing {
         go
     }
 
+    /// Whether the operation that is to wait does.
+    pub(crate) fn waits(&self) -> bool {
+        self.held.lock().unwrap().is_none()
+    }
+
     /// How often that operation has completed.
     pub(crate) fn ended(&self, operation: &str) -> usize {
         self.ended.lock().unwrap().iter().filter(|name| **name == operation).count()

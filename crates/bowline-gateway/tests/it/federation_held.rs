@@ -9,14 +9,14 @@ use bowline_gateway::identity_file;
 use bowline_sbp::federation::migration::Stage;
 use bowline_sbp::federation::{FederationAction, ForeignRoamingClaims};
 use bowline_store::Federation;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::bench::{Answer, Bench, DEADLINE, Session, eventually};
 use crate::disk::{busy, on_a_bad_disk_with};
-use crate::federation_move::{Two, arrived, free, knows, signed, staged};
+use crate::federation_move::{Two, arrived, free, knows, reserving, signed, staged};
 use crate::upstream::MockUpstream;
 
 /// What was asked in a session.
@@ -94,6 +94,35 @@ async fn sbp_l6_05_a_bundle_that_is_too_large_to_come_is_released_and_its_sessio
     let said = tokio::time::timeout(DEADLINE, goes_on).await.expect("its turns are still held");
     assert_eq!(said.content(), "3");
     assert_eq!(home.import_token(&token).await.status, 201, "its token is free, too");
+}
+
+#[tokio::test]
+async fn sbp_l6_05_a_bundle_that_takes_long_arrives() {
+    let (at_home, at_away) = (("home", free()), ("away", free()));
+    let upstream = MockUpstream::start().await;
+    let (home, slow) = on_a_bad_disk_with(&upstream, |config| {
+        knows(config, at_home, at_away);
+        config.federation.reservation = Duration::from_secs(2);
+    })
+    .await;
+    let (away, seen) =
+        on_a_bad_disk_with(&upstream, |config| knows(config, at_away, at_home)).await;
+    let token = home.token_of(&home.session_with(1).await).await;
+    // Begun so long ago that nobody would go on with it.
+    let long_ago = Timestamp::now() - SignedDuration::from_mins(5);
+    let id = reserving(&home, &away, &token, long_ago).await;
+    let until = async || home.store.reservation(id).await.unwrap().unwrap().reservation.until;
+    let go = slow.hold("exports_with_cid");
+    let importing = away.import_token(&token);
+    let waiting = async {
+        eventually("asked for the bundle", async || slow.waits()).await;
+        let (before, looked) = (until().await, seen.ended("open_migrations"));
+        eventually("renewed", async || until().await > before).await;
+        eventually("looked at", async || seen.ended("open_migrations") > looked).await;
+        go.send(()).unwrap();
+    };
+    let (imported, ()) = tokio::join!(importing, waiting);
+    assert_eq!(imported.status, 201, "{}", imported.text);
 }
 
 /// Asks home to reserve a session, as away does.

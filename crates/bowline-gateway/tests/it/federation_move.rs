@@ -7,7 +7,7 @@ use std::time::Duration;
 use bowline_gateway::config::{Config, PeerConfig};
 use bowline_gateway::identity_file;
 use bowline_sbp::federation::migration::{Dropped, Stage};
-use bowline_sbp::federation::reservation::Refusal;
+use bowline_sbp::federation::reservation::{Refusal, ReservationState};
 use bowline_sbp::federation::{
     Allow, Asked, FederationAction, FederationClaims, ForeignRoamingClaims, GatewayId, Pin,
     ReservationId,
@@ -177,29 +177,22 @@ pub(crate) async fn staged(
     staged_at(home, away, session, Timestamp::now()).await
 }
 
-/// The same, begun at that time.
-async fn staged_at(
+/// A reservation of the session of that token at home, and its journal here, begun at that time.
+pub(crate) async fn reserving(
     home: &Bench,
     away: &Bench,
-    session: &Session,
+    token: &str,
     at: Timestamp,
-) -> (ReservationId, SessionId) {
+) -> ReservationId {
     let (id, there) = (ReservationId(Uuid::now_v7()), SessionId(Uuid::now_v7()));
-    let signed = |action, subject: &str| signed(away, action, subject);
-    let token = home.token_of(session).await;
-    let claims = ForeignRoamingClaims::peek(&token).unwrap();
+    let claims = ForeignRoamingClaims::peek(token).unwrap();
     let claims = claims.verify(&home.gateway.identity(), Timestamp::now()).unwrap();
-    let bearer = signed(FederationAction::Reserve, &id.to_string());
+    let bearer = signed(away, FederationAction::Reserve, &id.to_string());
     let body = json!({ "reservation_id": id, "roaming_token": token });
     let path = "/v1/sbp/federation/reservations";
     let headers = [("authorization", bearer.as_str())];
     let reserved = home.call(Method::POST, path, &headers, &body).await;
-    let cid = text(&reserved.body["cid"]);
-    let bearer = signed(FederationAction::Bundle, &cid);
-    let path = format!("/v1/sbp/bundles/{cid}");
-    let headers = [("authorization", bearer.as_str())];
-    let bundle = home.call(Method::GET, &path, &headers, &Value::Null).await;
-    assert_eq!(bundle.status, 200, "{}", bundle.text);
+    assert_eq!(reserved.status, 200, "{}", reserved.text);
     let request = json!({
         "session": there, "agent": null, "with_memory": false, "url": home.url(""), "key": null,
     });
@@ -212,6 +205,26 @@ async fn staged_at(
         at,
     };
     away.store.begin_migration(new).await.unwrap();
+    id
+}
+
+/// The same, begun at that time.
+async fn staged_at(
+    home: &Bench,
+    away: &Bench,
+    session: &Session,
+    at: Timestamp,
+) -> (ReservationId, SessionId) {
+    let id = reserving(home, away, &home.token_of(session).await, at).await;
+    let cid = home.store.reservation(id).await.unwrap().unwrap().cid.to_string();
+    let request = away.store.migration(id).await.unwrap().unwrap().request;
+    let request: Value = serde_json::from_str(&request).unwrap();
+    let there: SessionId = serde_json::from_value(request["session"].clone()).unwrap();
+    let bearer = signed(away, FederationAction::Bundle, &cid);
+    let path = format!("/v1/sbp/bundles/{cid}");
+    let headers = [("authorization", bearer.as_str())];
+    let bundle = home.call(Method::GET, &path, &headers, &Value::Null).await;
+    assert_eq!(bundle.status, 200, "{}", bundle.text);
     let stage = away.store.stage_migration(id, bundle.text.into_bytes(), nothing(there)).await;
     let stage = stage.unwrap();
     assert_eq!(stage, Stage::Staged);
@@ -281,6 +294,8 @@ async fn g7_what_another_replica_has_staged_and_left_is_confirmed_by_one_that_ru
         at: long_ago,
     };
     let abandoned = away.store.begin_migration(abandoned).await.unwrap().id;
+    let unheard = home.session_with(1).await;
+    let reserved = reserving(&home, &away, &home.token_of(&unheard).await, long_ago).await;
     let (id, there) = staged_at(&home, &away, &session, long_ago).await;
     let young = home.session_with(1).await;
     let (young, _) = staged(&home, &away, &young).await;
@@ -290,7 +305,14 @@ async fn g7_what_another_replica_has_staged_and_left_is_confirmed_by_one_that_ru
     })
     .await;
     let stage = async |id| away.store.migration(id).await.unwrap().unwrap().stage;
-    assert_eq!(stage(abandoned).await, Stage::Dropped(Dropped::GaveUp));
+    for dropped in [abandoned, reserved] {
+        assert_eq!(stage(dropped).await, Stage::Dropped(Dropped::GaveUp));
+    }
+    eventually("released", async || {
+        let kept = home.store.reservation(reserved).await.unwrap().unwrap();
+        kept.reservation.state == ReservationState::Ended
+    })
+    .await;
     assert_eq!(stage(young).await, Stage::Staged, "its replica may be about to confirm it");
 }
 

@@ -115,7 +115,11 @@ impl Migration {
         }
         let (phase, action) = match (self.phase, event) {
             (_, Event::Recorded(stage)) => {
-                let release = self.phase == Phase::Recording { release: true };
+                // Also if another process dropped it while this one had the reservation renewed: a migration that
+                // was dropped is never confirmed.
+                let is_open =
+                    matches!(self.phase, Phase::Recording { release: true } | Phase::Staging);
+                let release = is_open && matches!(stage, Stage::Dropped(why) if leaves_open(why));
                 self.stage = stage;
                 self.phase = phase_of(stage);
                 return self.go_on(release);
@@ -167,10 +171,14 @@ impl Migration {
     }
 
     fn drop(&self, why: Dropped) -> (Phase, Action) {
-        // Where the origin has refused for good, there is nothing to release.
-        let release = !matches!(why, Dropped::Refused(refusal) if !refusal.passes());
+        let release = leaves_open(why);
         (Phase::Recording { release }, Action::Record(self.stage, Stage::Dropped(why)))
     }
+}
+
+/// Whether there may be something to release at the origin: not where it has refused for good.
+fn leaves_open(why: Dropped) -> bool {
+    !matches!(why, Dropped::Refused(refusal) if !refusal.passes())
 }
 
 /// Where a process stands that knows only the journal.
@@ -284,6 +292,17 @@ mod tests {
             Action::End { release: true },
         ];
         assert_eq!(goes(Stage::Reserving, &events), actions);
+    }
+
+    #[test]
+    fn sbp_l6_05_what_another_process_has_dropped_is_released_by_the_one_that_fetched() {
+        let cid = Cid::of_bytes(b"bundle");
+        for (why, release) in [(Dropped::GaveUp, true), (Dropped::Refused(Refusal::Ended), false)] {
+            let dropped = Event::Recorded(Stage::Dropped(why));
+            let events = [Event::Woken, Event::Reserved { cid }, Event::Fetched, dropped];
+            let last = goes(Stage::Reserving, &events).pop();
+            assert_eq!(last, Some(Action::End { release }), "{why:?}");
+        }
     }
 
     #[test]

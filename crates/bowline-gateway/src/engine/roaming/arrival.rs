@@ -40,6 +40,9 @@ use crate::federation::Federation;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// After this no client waits any more for a migration: whoever takes it up takes no answer away.
 pub(crate) const ABANDONED: SignedDuration = SignedDuration::from_secs(120);
+/// The longest that a migration lasts until it is staged: the last try begins after [`PATIENCE`], and a bundle takes ten
+/// minutes at most.
+const LONGEST_RESERVING: SignedDuration = SignedDuration::from_mins(12);
 /// How long the client's request waits.
 const CLIENT_WAITS: Duration = Duration::from_secs(90);
 /// How often it begins anew if the session went on at the origin meanwhile.
@@ -72,6 +75,8 @@ struct Arrival {
     text: Option<String>,
     /// What the client is told, if this process knows better than the journal.
     why: Option<Failure>,
+    /// When the reservation ends, unless it is renewed.
+    reserved_until: Timestamp,
     /// What its surfaces have not got yet, once the origin has confirmed.
     tether: Option<MovedTether>,
     /// The session that was made here, and its edge.
@@ -131,19 +136,10 @@ impl Engine {
             }
             let asked = serde_json::from_str(&kept.request).map_err(|_| internal())?;
             let arrival = Arrival {
-                engine: Arc::clone(self),
-                federation: Arc::clone(&federation),
-                kept,
-                asked,
-                origin: origin.clone(),
                 roaming_token: Some(token.clone()),
                 identity: Some(identity.clone()),
                 signature,
-                text: None,
-                why: None,
-                tether: None,
-                made: None,
-                store_failures: 0,
+                ..Arrival::of(self, &federation, kept, asked, origin.clone())
             };
             // The client may go away: what was begun is brought to its end.
             let running = tokio::spawn(arrival.run());
@@ -169,41 +165,71 @@ impl Engine {
         let Some(federation) = &self.federation else { return Ok(()) };
         for kept in self.store.open_migrations().await? {
             let (id, age) = (kept.id, clock::now().duration_since(kept.at));
-            if kept.stage == Stage::Reserving {
-                if age > PATIENCE + PATIENCE {
+            // Before its age is looked at: a large bundle may take minutes.
+            if federation.moving.carries(id) {
+                continue;
+            }
+            let stage = kept.stage;
+            let asked = serde_json::from_str::<Asked>(&kept.request).ok();
+            let arrival = asked.map(|asked| {
+                let origin = federation.peers.target(&kept.origin, &asked.url);
+                Arrival::of(self, federation, kept, asked, origin)
+            });
+            match (stage, arrival) {
+                (Stage::Reserving, arrival) if age > self.reserving_lasts() => {
                     // Its process has ended; another replica's would have given up.
-                    self.store.drop_migration(id, Stage::Reserving, Dropped::GaveUp).await?;
+                    let gave_up = Dropped::GaveUp;
+                    let stage = self.store.drop_migration(id, Stage::Reserving, gave_up).await?;
+                    // At the origin it holds the session. One that another replica has staged meanwhile goes on.
+                    if let (Stage::Dropped(_), Some(arrival)) = (stage, arrival) {
+                        tokio::spawn(async move { arrival.release().await });
+                    }
                 }
-                continue;
+                (Stage::Staged, Some(arrival)) if age >= since => {
+                    let origin = &arrival.kept.origin;
+                    tracing::info!(%origin, "a session that came from another gateway is taken up again");
+                    tokio::spawn(arrival.run());
+                }
+                _ => {}
             }
-            if age < since || federation.moving.carries(id) {
-                continue;
-            }
-            let Ok(asked) = serde_json::from_str::<Asked>(&kept.request) else { continue };
-            tracing::info!(origin = %kept.origin, "a session that came from another gateway is taken up again");
-            let arrival = Arrival {
-                origin: federation.peers.target(&kept.origin, &asked.url),
-                engine: Arc::clone(self),
-                federation: Arc::clone(federation),
-                kept,
-                asked,
-                roaming_token: None,
-                identity: None,
-                // What is staged was checked.
-                signature: RequiredSignature::default(),
-                text: None,
-                why: None,
-                tether: None,
-                made: None,
-                store_failures: 0,
-            };
-            tokio::spawn(arrival.run());
         }
         Ok(())
+    }
+
+    /// How long nothing of a migration may be staged. Whether another replica carries it out, is not known here.
+    fn reserving_lasts(&self) -> SignedDuration {
+        if self.store.is_shared() { LONGEST_RESERVING } else { PATIENCE + PATIENCE }
     }
 }
 
 impl Arrival {
+    /// One that is staged, as a process takes it up that has nothing but the journal.
+    fn of(
+        engine: &Arc<Engine>,
+        federation: &Arc<Federation>,
+        kept: KeptMigration,
+        asked: Asked,
+        origin: Target,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            federation: Arc::clone(federation),
+            kept,
+            asked,
+            origin,
+            roaming_token: None,
+            identity: None,
+            // What is staged was checked.
+            signature: RequiredSignature::default(),
+            text: None,
+            why: None,
+            reserved_until: Timestamp::UNIX_EPOCH,
+            tether: None,
+            made: None,
+            store_failures: 0,
+        }
+    }
+
     /// Until it has ended. Returns itself, with the stage at the end.
     async fn run(mut self) -> Self {
         let _carrying = self.federation.moving.begin(self.kept.id);

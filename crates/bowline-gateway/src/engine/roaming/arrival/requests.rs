@@ -4,7 +4,9 @@
 //! of its own for instance, may answer anything with any status; to take that for a confirmation would make a second
 //! owner, and for a refusal would drop the only one.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bowline_federation::{Blame, BundleRequest, PeerFault, PeerRequest, ReadLimits};
 use bowline_sbp::api::ErrorBody;
@@ -22,7 +24,11 @@ use serde::Serialize;
 
 use super::super::super::internal;
 use super::Arrival;
+use crate::clock;
 
+/// How often a reservation is renewed while its bundle comes; more often if it lasts for less than four times that.
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+const RENEW_AT_MOST_EVERY: Duration = Duration::from_millis(250);
 /// The largest answer of an origin that is no bundle.
 const LARGEST_ANSWER: usize = 64 << 10;
 /// The largest confirmation: it says what the surfaces have not got yet.
@@ -31,10 +37,10 @@ const LARGEST_CONFIRMATION: usize = 4 << 20;
 impl Arrival {
     pub(super) async fn reserve(&mut self) -> Event {
         let Some(token) = self.roaming_token.clone() else { return Event::Unreachable };
-        let body = ReservationRequest { reservation_id: self.kept.id, roaming_token: token };
-        match self.ask(FederationAction::Reserve, RESERVATIONS_PATH.to_owned(), &body).await {
+        match self.ask_to_reserve(token).await {
             Heard::Done(text) => match serde_json::from_slice::<Reserved>(&text) {
                 Ok(reserved) if reserved.reservation_id == self.kept.id => {
+                    self.reserved_until = reserved.expires_at;
                     Event::Reserved { cid: reserved.cid }
                 }
                 _ => self.unreadable(),
@@ -52,6 +58,29 @@ impl Arrival {
         }
     }
 
+    async fn ask_to_reserve(&self, roaming_token: String) -> Heard {
+        let body = ReservationRequest { reservation_id: self.kept.id, roaming_token };
+        self.ask(FederationAction::Reserve, RESERVATIONS_PATH.to_owned(), &body).await
+    }
+
+    /// Renews the reservation as long as it is asked to: a large bundle takes longer than one lasts.
+    async fn renew(&self) -> Infallible {
+        let lasts = self.reserved_until.duration_since(clock::now());
+        let every = match Duration::try_from(lasts / 4) {
+            Ok(every) if !every.is_zero() => every.clamp(RENEW_AT_MOST_EVERY, RENEW_EVERY),
+            // It has ended, or the origin's clock is behind.
+            _ => RENEW_EVERY,
+        };
+        loop {
+            tokio::time::sleep(every).await;
+            let Some(token) = self.roaming_token.clone() else { continue };
+            // Whatever is answered: if another gateway was faster, the confirmation is refused.
+            if !matches!(self.ask_to_reserve(token).await, Heard::Done(_)) {
+                tracing::warn!(origin = %self.kept.origin, "a reservation was not renewed");
+            }
+        }
+    }
+
     pub(super) async fn fetch(&mut self, cid: Cid) -> Event {
         let asked = BundleRequest {
             cid,
@@ -60,7 +89,11 @@ impl Arrival {
             limits: ReadLimits::bundle(self.engine.limits.import_body),
             spool: &spool(),
         };
-        let fetched = match self.federation.peers.bundle(&self.origin, asked).await {
+        let fetched = tokio::select! {
+            fetched = self.federation.peers.bundle(&self.origin, asked) => fetched,
+            never = self.renew() => match never {},
+        };
+        let fetched = match fetched {
             Ok(fetched) => fetched,
             Err(fault) => {
                 self.why = Some(fault.told(&self.kept.origin));
