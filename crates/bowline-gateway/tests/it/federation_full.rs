@@ -98,3 +98,30 @@ async fn g7_a_session_that_was_confirmed_is_made_without_a_key_that_another_requ
     assert_eq!(away.sessions().await.len(), 2);
     assert!(away.store.open_migrations().await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn g3_a_retry_that_overtakes_the_first_request_is_answered_like_it() {
+    let (at_home, at_away) = (("home", free()), ("away", free()));
+    let home = Bench::with(|config| knows(config, at_home, at_away)).await;
+    let upstream = MockUpstream::start().await;
+    let (away, disk) =
+        on_a_bad_disk_with(&upstream, |config| knows(config, at_away, at_home)).await;
+    for held in ["begin_migration", "stage_migration"] {
+        let token = home.token_of(&home.session_with(1).await).await;
+        let body = json!({ "roaming_token": token });
+        let key = [("idempotency-key", held)];
+        let go = disk.hold(held);
+        let first = away.call(Method::POST, IMPORT, &key, &body);
+        let retried = async {
+            eventually("held", async || disk.waits()).await;
+            let second = away.call(Method::POST, IMPORT, &key, &body).await;
+            go.send(()).unwrap();
+            second
+        };
+        let (first, second) = tokio::join!(first, retried);
+        assert_eq!((first.status, second.status), (201, 201), "{} {}", first.text, second.text);
+        assert_eq!(arrived(&first.body).id, arrived(&second.body).id, "{held}");
+        assert_eq!(away.import(body).await.refusal(), (410, "SBP_TOKEN_CONSUMED"));
+    }
+    assert_eq!(away.sessions().await.len(), 2);
+}

@@ -132,7 +132,7 @@ impl Engine {
             };
             let kept = self.store.begin_migration(new).await?;
             if kept.stage == Stage::Active || kept.user != identity.user() {
-                return Err(Error::Consumed.into());
+                return self.came_already(identity, key).await;
             }
             let asked = serde_json::from_str(&kept.request).map_err(|_| internal())?;
             let arrival = Arrival {
@@ -150,10 +150,25 @@ impl Engine {
                 Stage::Dropped(Dropped::Refused(Refusal::Changed | Refusal::Ended))
             );
             if !went_on || attempt >= ATTEMPTS {
-                return ended.answer(identity).await;
+                return ended.answer(identity, key).await;
             }
         }
         Err(internal())
+    }
+
+    /// The session came before this request had a part in it. The same request may have brought it: then it is answered
+    /// as that one was (G3).
+    async fn came_already(
+        &self,
+        identity: &Identity,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Imported, Failure> {
+        let made = match key {
+            Some(key) => self.store.made_under(key).await?,
+            None => None,
+        };
+        let (made, edge) = made.ok_or(Error::Consumed)?;
+        self.imported(made, &edge, identity)
     }
 
     /// Goes on with what a process has staged that has ended. What is not staged waits for its client. `since`: how
@@ -270,7 +285,11 @@ impl Arrival {
     }
 
     /// What the client is told.
-    async fn answer(self, identity: &Identity) -> Result<Imported, Failure> {
+    async fn answer(
+        self,
+        identity: &Identity,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Imported, Failure> {
         let (origin, engine) = (&self.kept.origin, &self.engine);
         match (self.kept.stage, self.made) {
             (Stage::Active, Some((import, edge))) => {
@@ -281,7 +300,7 @@ impl Arrival {
                 engine.imported(made, &edge, identity)
             }
             // Another process here made it, for the same user.
-            (Stage::Active, None) => Err(Error::Consumed.into()),
+            (Stage::Active, None) => engine.came_already(identity, key).await,
             (Stage::Reserving | Stage::Staged, _) => Err(unconfirmed()),
             (Stage::Dropped(why), _) => Err(match (why, self.why) {
                 (Dropped::Refused(Refusal::Used), _) => Error::Consumed.into(),
