@@ -65,7 +65,7 @@ pub(crate) async fn import(
     }
     let agent = agent.map(|agent| agent_id(&app, &agent, "target_agent_id")).transpose()?;
     agent.iter().try_for_each(|agent| identity.check_agent(agent))?;
-    let import = Import { source, agent, reuse, with_memory, signature };
+    let import = Import { source, agent, reuse, with_memory, signature, by_token_alone: false };
     let foreign = match &import.source {
         Source::Token(token) if !reuse => {
             engine.foreign_token(token).await?.map(|foreign| (token.clone(), foreign))

@@ -126,6 +126,33 @@ async fn sbp_l6_05_bringing_a_session_takes_a_key_or_an_origin_that_is_trusted()
 }
 
 #[tokio::test]
+async fn g20_a_used_token_opens_alone_only_what_it_brought_alone() {
+    let two = with_key(|config| {
+        config.federation.peers.get_mut("home").unwrap().trusted = true;
+    })
+    .await;
+    let session = two.home.session_with(1).await;
+    let token = two.home.token_of(&session).await;
+    let (bearer, body) = (format!("Bearer {KEY}"), json!({ "roaming_token": token }));
+    let shown = [("authorization", bearer.as_str())];
+    let imported = two.away.call(Method::POST, crate::roaming::IMPORT, &shown, &body).await;
+    assert_eq!(imported.status, 201, "{}", imported.text);
+    let mut phone = arriving(&two.away, &session, &token, json!({})).await;
+    assert_eq!(phone.next().await["type"], "FORBIDDEN", "it came by a key");
+
+    let session = two.home.session_with(1).await;
+    let token = two.home.token_of(&session).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let mut phone = arriving(&two.away, &session, &token, json!({})).await;
+        let welcome = phone.next().await;
+        assert_eq!(welcome["type"], "SESSION_ATTACHED", "{welcome}");
+        ids.push(text(&welcome["session_id"]));
+    }
+    assert_eq!(ids[0], ids[1], "it was cut off, and comes again");
+}
+
+#[tokio::test]
 async fn g20_a_key_that_could_not_be_read_is_not_taken_for_none() {
     let (home, away) = (("home", free()), ("away", free()));
     let at_home = Bench::with(|config| knows(config, home, away)).await;

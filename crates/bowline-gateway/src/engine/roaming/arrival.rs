@@ -58,6 +58,14 @@ struct Asked {
     /// Where the origin serves.
     url: BaseUrl,
     key: Option<IdempotencyKey>,
+    /// A surface brought it that showed nothing but the roaming token.
+    #[serde(default)]
+    by_token_alone: bool,
+}
+
+/// Whether the session of that journal was brought by its roaming token alone. A later version's journal: not.
+pub(super) fn came_by_token_alone(kept: &KeptMigration) -> bool {
+    serde_json::from_str::<Asked>(&kept.request).is_ok_and(|asked| asked.by_token_alone)
 }
 
 /// One migration, and what this process has of it.
@@ -111,7 +119,7 @@ impl Engine {
         {
             return self.imported(made, &edge, identity);
         }
-        let Import { agent, with_memory, signature, .. } = asked;
+        let Import { agent, with_memory, signature, by_token_alone, .. } = asked;
         let federation = Arc::clone(self.federation.as_ref().ok_or_else(internal)?);
         let (origin, claims) = origin::find(&federation, &foreign).await?;
         for attempt in 1.. {
@@ -121,6 +129,7 @@ impl Engine {
                 with_memory,
                 url: origin.url.clone(),
                 key: key.clone(),
+                by_token_alone,
             };
             let new = NewMigration {
                 id: ReservationId(Uuid::now_v7()),
@@ -131,7 +140,9 @@ impl Engine {
                 at: clock::now(),
             };
             let kept = self.store.begin_migration(new).await?;
-            if kept.stage == Stage::Active || kept.user != identity.user() {
+            let is_others =
+                kept.user != identity.user() || by_token_alone && !came_by_token_alone(&kept);
+            if kept.stage == Stage::Active || is_others {
                 return self.came_already(identity, key).await;
             }
             let asked = serde_json::from_str(&kept.request).map_err(|_| internal())?;

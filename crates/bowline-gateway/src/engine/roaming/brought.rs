@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 
 use super::super::{Engine, Identity, internal};
 use super::import::{Import, Source};
-use super::origin;
+use super::{arrival, origin};
 use crate::clock;
 
 /// How long a token that was used up leads to its session without any other credential.
@@ -56,6 +56,7 @@ impl Engine {
             reuse: false,
             with_memory: false,
             signature,
+            by_token_alone,
         };
         match self.import_from_peer(identity, token, foreign, import, None).await {
             Ok(imported) => Ok((imported.session_id, true)),
@@ -78,7 +79,9 @@ impl Engine {
         let kept = self.store.migration_of(claims.iss.clone(), claims.sub).await?;
         let is_theirs = |kept: &KeptMigration| {
             let age = clock::now().duration_since(kept.at);
-            kept.user == identity.user() && (!by_token_alone || age < TOKEN_ALONE)
+            // Of an import with a credential, the token alone opens nothing: whoever has seen it could show it.
+            let by_token = || arrival::came_by_token_alone(kept) && age < TOKEN_ALONE;
+            kept.user == identity.user() && (!by_token_alone || by_token())
         };
         Ok(kept.filter(is_theirs).and_then(|kept| kept.session))
     }

@@ -45,6 +45,8 @@ pub(crate) struct Import {
     /// Write the bundle's memory into the agent's. Otherwise it travels with the session.
     pub(crate) with_memory: bool,
     pub(crate) signature: RequiredSignature,
+    /// Whoever imports has shown nothing but the token.
+    pub(crate) by_token_alone: bool,
 }
 
 /// How a bundle becomes a session.
@@ -83,7 +85,7 @@ impl Engine {
         {
             return self.imported(made, &edge, identity);
         }
-        let Import { source, agent, reuse, with_memory, signature: required } = asked;
+        let Import { source, agent, reuse, with_memory, signature: required, .. } = asked;
         let consume = matches!(source, Source::Token(_)) && !reuse;
         let checked = self.check(source, identity, consume && key.is_none()).await?;
         let Checked { opened, export_id } = checked;
