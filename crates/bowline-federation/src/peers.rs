@@ -73,6 +73,7 @@ impl Freshness {
 pub struct Peers {
     me: Credentials,
     named: Vec<StaticPeer>,
+    trackers: Vec<StaticPeer>,
     client: PeerClient,
     pins: Arc<dyn Pins>,
     cache: Cache,
@@ -89,11 +90,19 @@ impl Peers {
         Ok(Self {
             me,
             named,
+            trackers: Vec::new(),
             client: PeerClient::new(lookup)?,
             pins,
             cache: Cache::default(),
             penalties: Mutex::default(),
         })
+    }
+
+    /// The trackers of the configuration. A tracker may be a gateway, too, and is asked nowhere else then: its id is
+    /// as little anybody's as that of a named peer.
+    #[must_use]
+    pub fn with_trackers(self, trackers: Vec<StaticPeer>) -> Self {
+        Self { trackers, ..self }
     }
 
     pub fn me(&self) -> &Credentials {
@@ -105,9 +114,18 @@ impl Peers {
         &self.named
     }
 
+    /// Whether the configuration says where the gateway of that id is.
+    pub fn is_named(&self, id: &GatewayId) -> bool {
+        self.configured(id).is_some()
+    }
+
+    fn configured(&self, id: &GatewayId) -> Option<&StaticPeer> {
+        self.named.iter().chain(&self.trackers).find(|peer| peer.id == *id)
+    }
+
     /// How a gateway is asked: at the address of the configuration if it is in there, else at `url`.
     pub fn target(&self, id: &GatewayId, url: &BaseUrl) -> Target {
-        match self.named.iter().find(|peer| peer.id == *id) {
+        match self.configured(id) {
             Some(peer) => Target::named(peer),
             None => Target::stranger(Some(id.clone()), url.clone()),
         }

@@ -34,7 +34,7 @@ pub(crate) use self::moving::Moving;
 use self::pins::StoredPins;
 use self::waiting::Waiting;
 use crate::clock;
-use crate::config::{BadFederation, FederationConfig};
+use crate::config::{BadFederation, FederationConfig, TrackerPeerConfig};
 
 /// Why a gateway cannot take part in a federation.
 #[derive(Debug, thiserror::Error)]
@@ -139,9 +139,11 @@ impl Federation {
         let mut known: HashSet<_> = named.iter().map(|peer| peer.id.clone()).collect();
         known.extend(config.trackers.keys().filter_map(|name| name.parse::<GatewayId>().ok()));
         let pins = Arc::new(StoredPins::new(store, known));
-        let peers = Arc::new(Peers::new(me, named, pins, Arc::new(SystemLookup))?);
+        let trackers = trackers(config)?;
+        let peers = Peers::new(me, named, pins, Arc::new(SystemLookup))?;
+        let peers = Arc::new(peers.with_trackers(trackers.clone()));
         Ok(Some(Self {
-            discovery: discovery(config, Arc::clone(&peers))?,
+            discovery: discovery(config, Arc::clone(&peers), trackers)?,
             peers,
             key_fetches: KeyFetches::new(),
             moving: Moving::default(),
@@ -225,13 +227,20 @@ fn registry(
     Ok(MountedRegistry::open(settings, &data, id.clone(), Arc::clone(keys))?)
 }
 
-/// Where others are looked for.
-fn discovery(config: &FederationConfig, peers: Arc<Peers>) -> Result<Discovery, FederationError> {
-    let mut trackers = Vec::new();
-    for (name, tracker) in &config.trackers {
+fn trackers(config: &FederationConfig) -> Result<Vec<StaticPeer>, BadFederation> {
+    let tracker = |(name, tracker): (&String, &TrackerPeerConfig)| {
         let (id, url, key) = tracker.checked(name)?;
-        trackers.push(StaticPeer { id, url, key });
-    }
+        Ok(StaticPeer { id, url, key })
+    };
+    config.trackers.iter().map(tracker).collect()
+}
+
+/// Where others are looked for.
+fn discovery(
+    config: &FederationConfig,
+    peers: Arc<Peers>,
+    trackers: Vec<StaticPeer>,
+) -> Result<Discovery, FederationError> {
     let dns: Arc<dyn SrvLookup> = match config.domains.is_empty() {
         true => Arc::new(NoDns),
         false if config.name_servers.is_empty() => Arc::new(DnsSrv::system()?),

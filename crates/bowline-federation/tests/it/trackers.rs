@@ -1,7 +1,11 @@
 //! What a gateway says to trackers, and believes of what they say.
 
-use bowline_federation::PeerFault;
+use std::sync::Arc;
+
 use bowline_federation::registry::REGISTRY_PATH;
+use bowline_federation::{
+    Credentials, MemoryPins, OwnKeys, PeerFault, Peers, StaticPeer, SystemLookup, Target,
+};
 use bowline_sbp::cid::Cid;
 use bowline_sbp::federation::{
     Announced, Announcement, Holder, RegistryAnswer, RegistryError, Role,
@@ -66,4 +70,23 @@ async fn sbp_l6_03_a_gateway_that_is_no_tracker_is_not_asked() {
     let refused = peers.look_up(&peer.target(), cid(1)).await.unwrap_err();
     assert_eq!(refused, PeerFault::NoTracker);
     assert_eq!(peer.paths(), ["/.well-known/sbp"]);
+}
+
+#[test]
+fn sbp_l6_06_a_gateway_of_a_trackers_id_is_asked_where_the_tracker_is() {
+    let url = "https://tracker.example".parse().unwrap();
+    let tracker = StaticPeer { id: id("t"), url, key: Some(identity(7).public()) };
+    let me = Credentials {
+        id: id("me"),
+        url: "https://me.example".parse().unwrap(),
+        keys: Arc::new(OwnKeys::new(identity(99), Vec::new())),
+    };
+    let pins = Arc::new(MemoryPins::default());
+    let peers = Peers::new(me, Vec::new(), pins, Arc::new(SystemLookup)).unwrap();
+    let peers = peers.with_trackers(vec![tracker.clone()]);
+    let elsewhere = "https://elsewhere.example".parse().unwrap();
+    assert_eq!(peers.target(&id("t"), &elsewhere), Target::named(&tracker));
+    assert!(peers.is_named(&id("t")) && !peers.is_named(&id("u")));
+    let stranger = Target::stranger(Some(id("u")), elsewhere.clone());
+    assert_eq!(peers.target(&id("u"), &elsewhere), stranger);
 }

@@ -90,7 +90,7 @@ impl Federation {
     }
 
     fn is_named(&self, gateway: &GatewayId) -> bool {
-        self.peers.named().iter().any(|peer| peer.id == *gateway)
+        self.peers.is_named(gateway)
     }
 
     async fn verified(

@@ -30,6 +30,7 @@ struct Pair {
 
 /// A gateway that asks. Its own endpoint is there for its manifest.
 struct Peer {
+    id: GatewayId,
     bench: Bench,
     identity: GatewayIdentity,
 }
@@ -39,17 +40,21 @@ fn federated(config: &mut Config, id: &str) {
     config.federation.gateway_id = Some(id.parse().unwrap());
 }
 
-fn knows(config: &mut Config, peer: &Bench, allow: Option<Allow>) {
-    let url = Some(peer.url("").parse().unwrap());
+fn knows(config: &mut Config, peer: &Peer, allow: Option<Allow>) {
+    let url = Some(peer.url());
     let known = PeerConfig { url, allow, ..PeerConfig::default() };
-    config.federation.peers.insert("work".into(), known);
+    config.federation.peers.insert(peer.id.to_string(), known);
 }
 
 impl Peer {
     async fn start() -> Self {
-        let bench = Bench::with(|config| federated(config, "work")).await;
+        Self::of("work").await
+    }
+
+    async fn of(id: &str) -> Self {
+        let bench = Bench::with(|config| federated(config, id)).await;
         let identity = identity_file::load(bench.folder.path()).unwrap().unwrap();
-        Self { bench, identity }
+        Self { id: id.parse().unwrap(), bench, identity }
     }
 
     fn url(&self) -> BaseUrl {
@@ -59,8 +64,7 @@ impl Peer {
     fn claims(&self, action: FederationAction, subject: &str) -> FederationClaims {
         let home: GatewayId = "home".parse().unwrap();
         let asked = Asked { gateway: &home, action, subject };
-        let me = "work".parse().unwrap();
-        FederationClaims::new(me, self.url(), asked, Uuid::new_v4(), Timestamp::now())
+        FederationClaims::new(self.id.clone(), self.url(), asked, Uuid::new_v4(), Timestamp::now())
     }
 
     fn token(&self, action: FederationAction, subject: &str) -> String {
@@ -77,7 +81,7 @@ impl Pair {
         let peer = Peer::start().await;
         let home = Bench::with(|config| {
             federated(config, "home");
-            knows(config, &peer.bench, allow);
+            knows(config, &peer, allow);
             change(config);
         });
         Self { home: home.await, peer }
@@ -274,7 +278,7 @@ async fn sbp_l6_02_a_federation_token_is_used_up_by_all_replicas_together() {
     for _ in 0..2 {
         let replica = Bench::replica(&store, &bus, |config| {
             federated(config, "home");
-            knows(config, &peer.bench, None);
+            knows(config, &peer, None);
         });
         all.push(replica.await);
     }
@@ -505,4 +509,18 @@ async fn sbp_l6_05_a_session_that_went_on_is_not_given_away() {
     assert_eq!(pair.home.import_token(&token).await.status, 201);
     let unknown = pair.confirm(Uuid::now_v7(), Uuid::now_v7()).await;
     assert_eq!((unknown.status, &unknown.body["refused"]), (404, &json!("unknown")));
+}
+
+#[tokio::test]
+async fn g11_a_gateway_is_remembered_for_what_it_has_reserved_and_not_for_asking() {
+    let other = Peer::of("other").await;
+    let mut pair = Pair::with(None, |config| knows(config, &other, None)).await;
+    let (_, _, token) = pair.exported(json!({})).await;
+    assert_eq!(pair.reserve(Uuid::now_v7(), &token).await.status, 200);
+    pair.peer = other;
+    let refused = pair.reserve(Uuid::now_v7(), &token).await;
+    assert_eq!((refused.status, &refused.body["refused"]), (409, &json!("reserved")));
+    let known = pair.home.store.peers().await.unwrap();
+    let known: Vec<_> = known.iter().map(|known| known.id.as_str()).collect();
+    assert_eq!(known, ["work"]);
 }

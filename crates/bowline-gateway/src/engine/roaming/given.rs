@@ -124,7 +124,6 @@ impl Engine {
             Some(_) => self.own_token(&asked.roaming_token, now).await?,
             None => self.valid_token(&asked.roaming_token, now).await?,
         };
-        federation.met(peer).await?;
         let until = now.checked_add(federation.reservation).map_err(|_| internal())?;
         let ask = AskReservation {
             id: asked.reservation_id,
@@ -139,15 +138,32 @@ impl Engine {
             reserving = self.store.reserve(ask, Some(fresh)).await?;
         }
         match reserving {
-            Reserving::Reserved(kept) => Ok(Reserved {
-                reservation_id: kept.reservation.id,
-                cid: kept.cid,
-                expires_at: kept.reservation.until,
-            }),
+            Reserving::Reserved(kept) => {
+                self.met_by_reserving(federation, peer, &kept).await?;
+                Ok(Reserved {
+                    reservation_id: kept.reservation.id,
+                    cid: kept.cid,
+                    expires_at: kept.reservation.until,
+                })
+            }
             Reserving::Refused(why) => Err(NotReserved::Refused(why)),
             // It was there, and is not any more.
             Reserving::NeedsBundle(_) => Err(NotReserved::Refused(Refusal::Working)),
         }
+    }
+
+    /// Only whoever has reserved is remembered: a token may be shown under any number of names. One that is not
+    /// remembered holds nothing.
+    async fn met_by_reserving(
+        &self,
+        federation: &Federation,
+        peer: &AskingGateway,
+        kept: &KeptReservation,
+    ) -> Result<(), NotReserved> {
+        let Err(failure) = federation.met(peer).await else { return Ok(()) };
+        let id = kept.reservation.id;
+        let _ = self.store.release_reservation(id, peer.iss.clone(), clock::now()).await?;
+        Err(failure.into())
     }
 
     /// The session that takes no new turns while that peer reserves it: not one whose token opens nothing any more.
