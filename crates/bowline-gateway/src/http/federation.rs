@@ -17,7 +17,7 @@ use bowline_net::{Peer, PeerName};
 use bowline_sbp::api::ErrorDetail;
 use bowline_sbp::cid::Cid;
 use bowline_sbp::error::{Code, Failure};
-use bowline_sbp::federation::reservation::Refusal;
+use bowline_sbp::federation::reservation::{Refusal, ReservationState};
 use bowline_sbp::federation::wire::{
     AttachGranted, AttachRequest, CameFrom, Confirmation, Confirmed, MOST_HOPS, RESERVATION_HEADER,
     ROAMING_TOKEN_HEADER, RefusedBody,
@@ -201,7 +201,11 @@ pub(crate) async fn confirm(
     let kept = match confirmed {
         Ok(kept) => kept,
         Err(refused) => {
-            if let Some(kept) = app.engine.store.reservation(id).await? {
+            // Another peer's, or one that may still be confirmed, holds the session as before.
+            if let Some(kept) = app.engine.store.reservation(id).await?
+                && kept.reservation.peer == peer.iss
+                && kept.reservation.state == ReservationState::Ended
+            {
                 end_hold(&app.sessions.handle(kept.session), id).await;
             }
             return answered(Err::<(), _>(refused));

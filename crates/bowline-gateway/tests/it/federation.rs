@@ -524,3 +524,28 @@ async fn g11_a_gateway_is_remembered_for_what_it_has_reserved_and_not_for_asking
     let known: Vec<_> = known.iter().map(|known| known.id.as_str()).collect();
     assert_eq!(known, ["work"]);
 }
+
+#[tokio::test]
+async fn g20_who_confirms_the_reservation_of_another_gateway_ends_no_hold() {
+    let other = Peer::of("other").await;
+    let mut pair = Pair::with(None, |config| {
+        knows(config, &other, None);
+        // Longer than this test may take.
+        config.federation.reservation = Duration::from_secs(3600);
+    })
+    .await;
+    let (session, _, token) = pair.exported(json!({})).await;
+    let (mut phone, _) = pair.home.attach(&session).await;
+    let id = Uuid::now_v7();
+    assert_eq!(pair.reserve(id, &token).await.status, 200);
+    let work = std::mem::replace(&mut pair.peer, other);
+    let refused = pair.confirm(id, Uuid::now_v7()).await;
+    assert_eq!((refused.status, &refused.body["refused"]), (404, &json!("unknown")));
+    phone.send(json!({ "type": "USER_MESSAGE", "content": "echo 2", "client_turn_id": "c" })).await;
+    // The gateway has read the message when it answers the ping behind it.
+    phone.send(json!({ "type": "PING" })).await;
+    let seen = phone.until("PONG").await;
+    assert!(seen.iter().all(|frame| frame["type"] != "TURN_ACCEPTED"), "{seen:?}");
+    pair.peer = work;
+    assert_eq!(pair.confirm(id, Uuid::now_v7()).await.status, 200, "it has not gone on");
+}
