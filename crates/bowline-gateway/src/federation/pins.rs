@@ -65,12 +65,18 @@ impl Pins for StoredPins {
     async fn refused(
         &self,
         gateway: &GatewayId,
-        _: &BaseUrl,
+        url: &BaseUrl,
         shown: &GatewayKey,
     ) -> Result<(), PinsUnavailable> {
         let Some(known) = self.store.peer(gateway.clone()).await.map_err(unavailable)? else {
             return Ok(());
         };
+        // Anybody may say to be that gateway, and name an address of its own. What a person is asked to approve has to
+        // come from where the gateway is.
+        if known.url != *url && !self.named.contains(gateway) {
+            tracing::warn!(%gateway, %url, "another address shows another key for a gateway that is known");
+            return Ok(());
+        }
         // Unless the pin was replaced meanwhile.
         let before = Some(known.pin);
         let noted = KeptPeer { shown: Some(*shown), ..known };
@@ -108,5 +114,30 @@ mod tests {
         assert_eq!(pins.pin(&"c".parse().unwrap()).await, Ok(None));
         let before = Some(Pin { key, issued_at: 1 });
         assert_eq!(pin("a", before, 2).await, Ok(true), "those that are known stay so");
+    }
+
+    #[tokio::test]
+    async fn g20_a_changed_key_is_noted_only_from_where_the_gateway_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(Sqlite::open(folder.path()).unwrap());
+        let named = HashSet::from(["named".parse().unwrap()]);
+        let pins = StoredPins::new(Arc::clone(&store), named);
+        let key = |n| GatewayIdentity::from_seed(&[n; 32]).public();
+        let here: BaseUrl = "https://gw.example".parse().unwrap();
+        let elsewhere: BaseUrl = "https://elsewhere.example".parse().unwrap();
+        for (id, url, noted) in [
+            ("a", &elsewhere, None),
+            ("a", &here, Some(key(2))),
+            // It is asked where the configuration says.
+            ("named", &elsewhere, Some(key(2))),
+        ] {
+            let id: GatewayId = id.parse().unwrap();
+            let pin = Pin { key: key(1), issued_at: 1 };
+            let kept = KeptPeer { id: id.clone(), url: here.clone(), pin, shown: None };
+            store.keep_peer(kept).await.unwrap();
+            pins.refused(&id, url, &key(2)).await.unwrap();
+            let kept = store.peer(id.clone()).await.unwrap().unwrap();
+            assert_eq!((kept.shown, kept.pin), (noted, pin), "{id} at {url}");
+        }
     }
 }
