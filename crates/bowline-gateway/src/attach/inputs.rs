@@ -123,7 +123,14 @@ impl Inputs {
         let reply = Box::pin(async move {
             engine.count_message(&spender).await?;
             engine.check_turn(&spender, submit.key.as_ref()).await?;
-            handle.call(Command::Submit(submit)).await
+            let reply = handle.call(Command::Submit(submit)).await;
+            match reply {
+                // Nothing is answered: the socket closes with 1012, and the client sends the message again.
+                Err(failure) if failure.code == Code::NotNow && handle.is_stopping() => {
+                    std::future::pending().await
+                }
+                reply => reply,
+            }
         });
         self.flight = Some(Flight { message, cancelled: false, reply });
     }

@@ -141,6 +141,11 @@ impl SessionHandle {
         self.id
     }
 
+    /// Whether this process is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.sessions.stop.is_cancelled()
+    }
+
     /// Sends a command and waits for the reply; also for the end of a hold.
     pub(crate) async fn call(&self, command: Command) -> Result<Reply, Failure> {
         let mut wait = HeldWait::default();

@@ -9,6 +9,7 @@ use bowline_gateway::identity_file;
 use bowline_sbp::federation::migration::Stage;
 use bowline_sbp::federation::{FederationAction, ForeignRoamingClaims};
 use bowline_store::Federation;
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::json;
@@ -17,6 +18,8 @@ use uuid::Uuid;
 use crate::bench::{Answer, Bench, DEADLINE, Session, eventually};
 use crate::disk::{busy, on_a_bad_disk_with};
 use crate::federation_move::{Two, arrived, free, knows, reserving, signed, staged};
+use crate::l2_surfaces::join;
+use crate::phone::Phone;
 use crate::upstream::MockUpstream;
 
 /// What was asked in a session.
@@ -50,6 +53,35 @@ async fn sbp_l6_05_what_is_said_while_a_session_is_reserved_is_said_where_it_goe
     assert_eq!(verdicts.count(), 0, "its client sends it again: {seen:?}");
     assert_eq!(seen.last().unwrap()["new_session_id"], json!(there));
     assert!(!asked(&home, &session).await.contains("echo 2"));
+}
+
+#[tokio::test]
+async fn g16_what_waits_when_the_gateway_stops_is_not_answered() {
+    let (at_home, at_away) = (("home", free()), ("away", free()));
+    let home = Bench::with(|config| knows(config, at_home, at_away)).await;
+    let away = Bench::with(|config| knows(config, at_away, at_home)).await;
+    let session = home.session_with(1).await;
+    // Several: which of them learns first that the gateway stops, and which that nothing waits any more, is chance.
+    let mut phones = Vec::new();
+    for n in 0..16 {
+        phones.push(join(&home, &session, &format!("phone-{n}")).await.0);
+    }
+    staged(&home, &away, &session).await;
+    for (n, phone) in phones.iter_mut().enumerate() {
+        let said =
+            json!({ "type": "USER_MESSAGE", "content": "echo 2", "client_turn_id": n.to_string() });
+        phone.send(said).await;
+        // The gateway has read the message when it answers the ping behind it.
+        phone.send(json!({ "type": "PING" })).await;
+        phone.until("PONG").await;
+    }
+    let ended = join_all(phones.iter_mut().map(Phone::ended));
+    let (ended, ()) = tokio::join!(ended, home.gateway.stop());
+    for (frames, close) in ended {
+        let is_verdict = |kind: &str| ["TURN_ACCEPTED", "TURN_FAILED"].contains(&kind);
+        let verdict = frames.iter().find(|frame| is_verdict(frame["type"].as_str().unwrap()));
+        assert_eq!((verdict, close), (None, 1012), "its client would not send it again");
+    }
 }
 
 #[tokio::test]

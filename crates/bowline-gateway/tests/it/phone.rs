@@ -61,6 +61,20 @@ impl Phone {
         }
     }
 
+    /// The frames until the end, and the close code.
+    pub(crate) async fn ended(&mut self) -> (Vec<Value>, u16) {
+        let mut frames = Vec::new();
+        loop {
+            match self.packet().await {
+                Packet::Text(text) => frames.push(serde_json::from_str(&text).unwrap()),
+                Packet::Close(frame) => {
+                    return (frames, frame.map_or(1005, |frame| frame.code.into()));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Answers pings, which confirms what was delivered, until nothing is pending.
     pub(crate) async fn confirm(&mut self, bench: &Bench, session: &Session) {
         let read = async {
