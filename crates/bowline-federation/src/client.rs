@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName,
-    HeaderValue, USER_AGENT,
+    HeaderValue, RETRY_AFTER, USER_AGENT,
 };
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::client::legacy::{self, Client};
@@ -29,6 +29,8 @@ use crate::target::{Reach, Target};
 
 /// The largest head of an answer, in bytes.
 const LARGEST_HEAD: usize = 16 << 10;
+/// The longest that a peer has us wait that is asked too often.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(30);
 /// Connections kept for one peer.
@@ -97,8 +99,16 @@ impl Answer {
         match self.status {
             status if status.is_success() => Ok(self),
             StatusCode::NOT_FOUND => Err(PeerFault::NotFound),
+            StatusCode::TOO_MANY_REQUESTS => Err(self.limited()),
             status => Err(PeerFault::Status(status.as_u16())),
         }
+    }
+
+    /// It wants to be asked again later.
+    pub(crate) fn limited(&self) -> PeerFault {
+        let said = self.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let seconds = said.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
+        PeerFault::Limited { wait: Duration::from_secs(seconds).min(LONGEST_WAIT) }
     }
 }
 

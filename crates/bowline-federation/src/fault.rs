@@ -36,6 +36,8 @@ pub enum PeerFault {
     Encoded,
     #[error("the peer answered {0}")]
     Status(u16),
+    #[error("the peer is asked for too much at once; it wants to be asked again in {} s", .wait.as_secs())]
+    Limited { wait: Duration },
     #[error("the peer does not have it")]
     NotFound,
     #[error("the peer's manifest is not accepted: {0}")]
@@ -75,6 +77,7 @@ impl PeerFault {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Target(_) | Self::NotPublic(_) | Self::BackedOff { .. } => Blame::None,
+            Self::Limited { .. } => Blame::None,
             Self::NotFound | Self::NoTracker | Self::Elsewhere | Self::OtherSigner => Blame::None,
             Self::Spool(_) | Self::Pins(_) => Blame::None,
             Self::Status(500..) => Blame::Failure,
@@ -114,7 +117,7 @@ impl PeerFault {
     /// What whoever asked us for something of that gateway is told, with what can be done about it.
     pub fn told(&self, gateway: &GatewayId) -> Failure {
         let code = match self {
-            Self::BackedOff { .. } => Code::Unavailable,
+            Self::BackedOff { .. } | Self::Limited { .. } => Code::Unavailable,
             Self::Late(_) => Code::UpstreamTimeout,
             // Whose it is, has to be said by a person.
             Self::Manifest(_) | Self::Pins(PinsUnavailable::Full { .. }) => Code::Forbidden,
@@ -135,7 +138,7 @@ impl PeerFault {
             _ => String::new(),
         };
         let mut failure = Failure::new(code, format!("the gateway {gateway}: {self}{remedy}"));
-        if let Self::BackedOff { wait } = self {
+        if let Self::BackedOff { wait } | Self::Limited { wait } = self {
             failure.retry_after = Some(wait.as_secs() + 1);
         }
         failure

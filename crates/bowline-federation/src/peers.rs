@@ -219,7 +219,7 @@ impl Peers {
     }
 
     /// Asks with a federation token for this action on `subject`. The whole answer is read, and its
-    /// status is the caller's to judge, unless it says that the peer failed.
+    /// status is the caller's to judge, unless it says that the peer failed, or is to be asked later.
     pub async fn ask(
         &self,
         target: &Target,
@@ -341,8 +341,11 @@ impl Peers {
     }
 }
 
-/// The whole answer, unless it says that the peer failed.
+/// The whole answer, unless it says that the peer failed, or is to be asked later.
 async fn whole(answer: Answer) -> Result<(StatusCode, Bytes), PeerFault> {
+    if answer.status == StatusCode::TOO_MANY_REQUESTS {
+        return Err(answer.limited());
+    }
     if answer.status.is_server_error() {
         return Err(PeerFault::Status(answer.status.as_u16()));
     }

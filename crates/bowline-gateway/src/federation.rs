@@ -7,6 +7,7 @@
 
 mod announcing;
 mod asking;
+mod giving;
 mod key_fetches;
 mod known;
 mod moving;
@@ -29,6 +30,8 @@ use jiff::SignedDuration;
 use tokio::sync::watch;
 
 pub(crate) use self::asking::AskingGateway;
+pub(crate) use self::giving::GivenBundle;
+use self::giving::Giving;
 use self::key_fetches::KeyFetches;
 pub(crate) use self::moving::Moving;
 use self::pins::StoredPins;
@@ -78,6 +81,8 @@ pub(crate) struct Federation {
     pub(crate) peers: Arc<Peers>,
     pub(crate) discovery: Discovery,
     key_fetches: KeyFetches,
+    /// Bundles that are given to others now.
+    pub(crate) giving: Giving,
     /// Sessions that come here, by this process.
     pub(crate) moving: Moving,
     announce_every: Duration,
@@ -146,6 +151,7 @@ impl Federation {
             discovery: discovery(config, Arc::clone(&peers), trackers)?,
             peers,
             key_fetches: KeyFetches::new(),
+            giving: Giving::default(),
             moving: Moving::default(),
             announce_every: config.announce_every,
             exports: watch::Sender::new(()),

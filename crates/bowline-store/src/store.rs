@@ -225,8 +225,9 @@ pub trait Federation: Send + Sync {
     /// Deletes ids of tokens that expired before then. Returns their number.
     async fn forget_peer_tokens(&self, before: Timestamp) -> Result<u64>;
 
-    /// The exports with that content id that have not expired and their bundles, newest first.
-    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<(Export, Vec<u8>)>>;
+    /// The newest exports with that content id that have not expired, and whose bundle is there. Without the bundles:
+    /// they are all the same, and may be large.
+    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<Export>>;
 
     /// The newest exports of which trackers are told and that have not expired at that time.
     async fn announced_exports(&self, at: Timestamp, most: u32) -> Result<Vec<AnnouncedExport>>;

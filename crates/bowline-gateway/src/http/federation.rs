@@ -68,6 +68,7 @@ pub(crate) async fn manifest(State(app): State<Arc<App>>) -> Api<Response> {
         (status = 401, description = "No federation token for this bundle", body = bowline_sbp::api::ErrorBody),
         (status = 403, description = "This gateway gives that one nothing", body = bowline_sbp::api::ErrorBody),
         (status = 404, body = bowline_sbp::api::ErrorBody),
+        (status = 429, description = "Too many bundles are given at once", body = bowline_sbp::api::ErrorBody),
     ),
 )]
 pub(crate) async fn bundle(
@@ -86,7 +87,8 @@ pub(crate) async fn bundle(
         reservation: shown(RESERVATION_HEADER).and_then(|id| id.parse().ok()).map(ReservationId),
     };
     let bundle = app.engine.give_bundle(federation, &peer, cid, shown).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], bundle).into_response())
+    let headers = [(header::CONTENT_TYPE, "application/json")];
+    Ok((headers, Body::new(bundle)).into_response())
 }
 
 /// Reserve the session of a roaming token, or renew the reservation.
@@ -99,6 +101,7 @@ pub(crate) async fn bundle(
         (status = 403, body = bowline_sbp::api::ErrorBody),
         (status = 409, description = "Not now, or not any more: `refused` says why", body = RefusedBody),
         (status = 410, description = "The token or the session was used", body = RefusedBody),
+        (status = 429, description = "Too many bundles are packed at once", body = bowline_sbp::api::ErrorBody),
     ),
 )]
 pub(crate) async fn reserve(State(app): State<Arc<App>>, asks: Asks, body: Body) -> Api<Response> {

@@ -199,7 +199,7 @@ fails_when_told! {
     Federation {
         use_peer_token(issuer: GatewayId, jti: Uuid, until: Timestamp) -> bool;
         forget_peer_tokens(before: Timestamp) -> u64;
-        exports_with_cid(cid: Cid, at: Timestamp) -> Vec<(Export, Vec<u8>)>;
+        exports_with_cid(cid: Cid, at: Timestamp) -> Vec<Export>;
         announced_exports(at: Timestamp, most: u32) -> Vec<AnnouncedExport>;
         reserve(ask: AskReservation, fresh: Option<(NewExport, Seq)>) -> Reserving;
         confirm_reservation(

@@ -20,7 +20,9 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::bench::{Answer, Bench, Session, eventually, open};
+use crate::disk::on_a_bad_disk_with;
 use crate::roaming::text;
+use crate::upstream::MockUpstream;
 
 /// Two gateways: the peer asks, and home is asked.
 struct Pair {
@@ -548,4 +550,38 @@ async fn g20_who_confirms_the_reservation_of_another_gateway_ends_no_hold() {
     assert!(seen.iter().all(|frame| frame["type"] != "TURN_ACCEPTED"), "{seen:?}");
     pair.peer = work;
     assert_eq!(pair.confirm(id, Uuid::now_v7()).await.status, 200, "it has not gone on");
+}
+
+#[tokio::test]
+async fn g11_a_gateway_is_given_two_bundles_at_once_and_is_asked_to_wait_then() {
+    let upstream = MockUpstream::start().await;
+    let peer = Peer::start().await;
+    let (home, disk) = on_a_bad_disk_with(&upstream, |config| {
+        federated(config, "home");
+        knows(config, &peer, None);
+    })
+    .await;
+    let pair = Pair { home, peer };
+    let (_, cid, token) = pair.exported(json!({ "for_gateway": "work" })).await;
+    let first = disk.hold("export");
+    let others = async {
+        eventually("one is read", async || disk.waits()).await;
+        let second = disk.hold("export");
+        let refused = async {
+            eventually("two are read", async || disk.waits()).await;
+            for refused in [pair.fetch(&cid, &[]).await, pair.reserve(Uuid::now_v7(), &token).await]
+            {
+                assert_eq!(refused.refusal(), (429, "SBP_RATE_LIMITED"), "{}", refused.text);
+                assert!(refused.header("retry-after").parse::<u64>().is_ok_and(|wait| wait > 0));
+            }
+            first.send(()).unwrap();
+            second.send(()).unwrap();
+        };
+        tokio::join!(pair.fetch(&cid, &[]), refused).0
+    };
+    let (one, two) = tokio::join!(pair.fetch(&cid, &[]), others);
+    assert_eq!((one.status, two.status), (200, 200), "{} {}", one.text, two.text);
+    assert_eq!(one.text, two.text);
+    assert_eq!(one.header("content-length"), one.text.len().to_string(), "its size is said first");
+    eventually("given again", async || pair.fetch(&cid, &[]).await.status == 200).await;
 }

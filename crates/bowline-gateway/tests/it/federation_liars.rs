@@ -364,6 +364,26 @@ async fn g7_only_what_the_origin_says_of_this_reservation_is_a_confirmation() {
 }
 
 #[tokio::test]
+async fn sbp_l6_05_a_gateway_that_has_too_much_to_do_is_asked_again_and_not_blamed() {
+    let Sealed { cid, text, .. } = sealed(WORDS, LIAR);
+    let asked = AtomicUsize::new(0);
+    let busy = move |request: &Asked| {
+        let gives = request.path.starts_with(BUNDLES_PATH) || request.path == RESERVATIONS_PATH;
+        let is_first = |n: usize| n == 0 || n == 2;
+        let head = "HTTP/1.1 429 X\nretry-after: 1\ncontent-length: 2";
+        (gives && is_first(asked.fetch_add(1, Ordering::Relaxed))).then(|| Reply::raw(head, b"{}"))
+    };
+    let liar = Liar::with(cid, ok(&text), json!({}), busy).await;
+    let away = liar.neighbour().await;
+    let begun = std::time::Instant::now();
+    let imported = away.import_token(&liar.token(cid)).await;
+    assert_eq!(imported.status, 201, "{}", imported.text);
+    assert!(begun.elapsed() > Duration::from_secs(2), "it was not waited for");
+    assert_eq!((liar.reservations().len(), liar.bundles()), (3, 2));
+    assert_eq!(backed_off(&away).await, None);
+}
+
+#[tokio::test]
 async fn sbp_l6_06_an_expired_foreign_or_replayed_token_of_a_peer_gets_nothing() {
     let (log, _guard) = CapturedLog::start();
     let liar = Liar::start(sealed(WORDS, LIAR).cid, ok("{}")).await;

@@ -57,6 +57,8 @@ pub enum Event {
     Unfit,
     /// The origin cannot be reached, or has not answered in time. It may have heard everything.
     Unreachable,
+    /// The origin has too much to do, and wants to be asked again then.
+    Limited { until: Timestamp },
     /// The journal was asked to change, and is at this stage now.
     Recorded(Stage),
 }
@@ -110,7 +112,7 @@ impl Migration {
     }
 
     pub fn handle(&mut self, event: Event, now: Timestamp) -> Action {
-        if !matches!(event, Event::Woken | Event::Unreachable) {
+        if !matches!(event, Event::Woken | Event::Unreachable | Event::Limited { .. }) {
             self.failures = 0;
         }
         let (phase, action) = match (self.phase, event) {
@@ -131,6 +133,12 @@ impl Migration {
             (Phase::Reserving, Event::Refused(refusal)) => self.drop(Dropped::Refused(refusal)),
             (Phase::Reserving | Phase::Fetching | Phase::Confirming, Event::Unreachable) => {
                 self.retry(Dropped::GaveUp, now)
+            }
+            (Phase::Reserving | Phase::Fetching | Phase::Confirming, Event::Limited { until }) => {
+                match self.retry(Dropped::GaveUp, now) {
+                    (phase, Action::Wait(at)) => (phase, Action::Wait(at.max(soon(until, now)))),
+                    gives_up => gives_up,
+                }
             }
             (Phase::Fetching, Event::Fetched) => {
                 (Phase::Staging, Action::Record(Stage::Reserving, Stage::Staged))
@@ -174,6 +182,11 @@ impl Migration {
         let release = leaves_open(why);
         (Phase::Recording { release }, Action::Record(self.stage, Stage::Dropped(why)))
     }
+}
+
+/// That time, if it is not too far away.
+fn soon(until: Timestamp, now: Timestamp) -> Timestamp {
+    until.min(now.saturating_add(LONGEST_DELAY).unwrap_or(Timestamp::MAX))
 }
 
 /// Whether there may be something to release at the origin: not where it has refused for good.
@@ -303,6 +316,23 @@ mod tests {
             let last = goes(Stage::Reserving, &events).pop();
             assert_eq!(last, Some(Action::End { release }), "{why:?}");
         }
+    }
+
+    #[test]
+    fn sbp_l6_05_an_origin_that_has_too_much_to_do_is_asked_again_when_it_says() {
+        let cid = Cid::of_bytes(b"bundle");
+        for (until, asked) in [(7, 7), (1_000, 30)] {
+            let limited = Event::Limited { until: at(until) };
+            let events = [Event::Woken, Event::Reserved { cid }, limited, Event::Woken];
+            let actions = goes(Stage::Reserving, &events);
+            assert_eq!(actions[2..], [Action::Wait(at(asked)), Action::Reserve]);
+            let confirming = goes(Stage::Staged, &[Event::Woken, limited, Event::Woken]);
+            assert_eq!(confirming[1..], [Action::Wait(at(asked)), Action::Confirm]);
+        }
+        let mut migration = Migration::new(Stage::Reserving, at(100));
+        let late = migration.handle(Event::Limited { until: at(200) }, at(100));
+        let dropped = Stage::Dropped(Dropped::GaveUp);
+        assert_eq!(late, Action::Record(Stage::Reserving, dropped), "not for ever");
     }
 
     #[test]

@@ -135,21 +135,16 @@ pub(super) async fn drop_bundle(tx: &Connection, id: ExportId) -> Attempt<()> {
     tx.execute(sql, &[&id.0]).await.map(|_| ())
 }
 
-/// The newest exports with that content id that have not expired, and their bundles.
+/// The newest exports with that content id that have not expired, and whose bundle is there.
 pub(super) async fn with_cid(
     db: &Connection,
     cid: &[u8; 32],
     at: Timestamp,
-) -> Attempt<Vec<(Export, Vec<u8>)>> {
-    let rest = "WHERE cid = $1 AND expires_at > $2 ORDER BY number DESC LIMIT 8";
-    let mut found = Vec::new();
-    for (number, export) in select(db, rest, &[&cid.as_slice(), &millis(at)]).await? {
-        let kept = "SELECT bundle FROM bundles WHERE export = $1";
-        if let Some(row) = db.query_opt(kept, &[&number]).await? {
-            found.push((export, row.try_get(0)?));
-        }
-    }
-    Ok(found)
+) -> Attempt<Vec<Export>> {
+    let rest = "WHERE cid = $1 AND expires_at > $2
+                AND EXISTS (SELECT 1 FROM bundles WHERE export = number) ORDER BY number DESC LIMIT 8";
+    let found = select(db, rest, &[&cid.as_slice(), &millis(at)]).await?;
+    Ok(found.into_iter().map(|(_, export)| export).collect())
 }
 
 /// The newest exports of which trackers are told and that have not expired.
@@ -183,7 +178,7 @@ pub(super) async fn drop_expired(db: &Connection, before: Timestamp) -> Attempt<
     .await
 }
 
-async fn find(db: &Connection, id: ExportId) -> Attempt<Option<(i64, Export)>> {
+pub(super) async fn find(db: &Connection, id: ExportId) -> Attempt<Option<(i64, Export)>> {
     Ok(select(db, "WHERE id = $1", &[&id.0]).await?.pop())
 }
 

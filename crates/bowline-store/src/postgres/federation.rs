@@ -55,7 +55,7 @@ impl Federation for Postgres {
         self.in_steps(FORGOTTEN_AT_ONCE, step).await
     }
 
-    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<(Export, Vec<u8>)>> {
+    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<Export>> {
         self.pool
             .snapshot(move |db| async move { exports::with_cid(&db, cid.as_bytes(), at).await })
             .await
@@ -321,7 +321,7 @@ async fn reserve(
     fresh: Option<&(NewExport, Seq)>,
 ) -> Attempt<Reserving> {
     let gone = Ok(Reserving::Refused(Refusal::Gone));
-    let Some((export, _)) = exports::read(tx, ask.export).await? else { return gone };
+    let Some((_, export)) = exports::find(tx, ask.export).await? else { return gone };
     lock(tx, export.session_id).await?;
     let Some(export) = exports::locked(tx, ask.export).await? else { return gone };
     let own = find(tx, ask.id).await?;

@@ -100,21 +100,12 @@ pub(super) fn drop_bundle(conn: &Connection, id: ExportId) -> Result<()> {
     Ok(())
 }
 
-/// The newest exports with that content id that have not expired, and their bundles.
-pub(super) fn with_cid(
-    conn: &Connection,
-    cid: &[u8; 32],
-    at: Timestamp,
-) -> Result<Vec<(Export, Vec<u8>)>> {
-    let rest = "WHERE cid = ?1 AND expires_at > ?2 ORDER BY number DESC LIMIT 8";
-    let mut kept = conn.prepare_cached("SELECT bundle FROM bundles WHERE export = ?1")?;
-    let mut found = Vec::new();
-    for (number, export) in select(conn, rest, params![cid, millis(at)])? {
-        if let Some(bundle) = kept.query_row([number], |row| row.get(0)).optional()? {
-            found.push((export, bundle));
-        }
-    }
-    Ok(found)
+/// The newest exports with that content id that have not expired, and whose bundle is there.
+pub(super) fn with_cid(conn: &Connection, cid: &[u8; 32], at: Timestamp) -> Result<Vec<Export>> {
+    let rest = "WHERE cid = ?1 AND expires_at > ?2
+                AND EXISTS (SELECT 1 FROM bundles WHERE export = number) ORDER BY number DESC LIMIT 8";
+    let found = select(conn, rest, params![cid, millis(at)])?;
+    Ok(found.into_iter().map(|(_, export)| export).collect())
 }
 
 /// The newest exports of which trackers are told and that have not expired.
@@ -152,7 +143,7 @@ pub(super) fn drop_expired(conn: &Connection, before: Timestamp) -> Result<u64> 
     Ok(dropped as u64)
 }
 
-fn find(conn: &Connection, id: ExportId) -> Result<Option<(i64, Export)>> {
+pub(super) fn find(conn: &Connection, id: ExportId) -> Result<Option<(i64, Export)>> {
     Ok(select(conn, "WHERE id = ?1", [id.as_bytes()])?.pop())
 }
 

@@ -53,7 +53,7 @@ impl Federation for Sqlite {
         .await
     }
 
-    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<(Export, Vec<u8>)>> {
+    async fn exports_with_cid(&self, cid: Cid, at: Timestamp) -> Result<Vec<Export>> {
         self.readers.ask(move |conn| exports::with_cid(conn, cid.as_bytes(), at)).await
     }
 
@@ -323,7 +323,7 @@ fn reserve(
     ask: &AskReservation,
     fresh: Option<&(NewExport, Seq)>,
 ) -> Result<Reserving> {
-    let Some((export, _)) = exports::read(conn, ask.export)? else {
+    let Some((_, export)) = exports::find(conn, ask.export)? else {
         return Ok(Reserving::Refused(Refusal::Gone));
     };
     let own = find(conn, ask.id)?;
@@ -377,8 +377,8 @@ fn confirm(
     at: Timestamp,
 ) -> Result<Result<KeptReservation, Refusal>> {
     let Some(own) = find(conn, id)? else { return Ok(Err(Refusal::Unknown)) };
-    let used = match exports::read(conn, own.export)? {
-        Some((export, _)) => export.imported.is_some(),
+    let used = match exports::find(conn, own.export)? {
+        Some((_, export)) => export.imported.is_some(),
         None => true,
     };
     let facts = Facts {

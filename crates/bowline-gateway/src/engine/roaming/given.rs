@@ -29,7 +29,7 @@ use jiff::SignedDuration;
 use super::super::{Deed, Engine, internal};
 use super::export::too_large;
 use crate::clock;
-use crate::federation::{AskingGateway, Federation};
+use crate::federation::{AskingGateway, Federation, GivenBundle};
 use crate::session::SessionHandle;
 
 /// How long the bundle of a reservation stays: a peer may ask for it again after a crash.
@@ -69,7 +69,7 @@ impl Engine {
         peer: &AskingGateway,
         cid: Cid,
         shown: ShownForBundle,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<GivenBundle, Failure> {
         let allow = federation.allows(&peer.iss);
         // Before anything is read.
         if may_fetch(&peer.iss, allow, None) == FetchVerdict::Forbidden {
@@ -99,13 +99,15 @@ impl Engine {
                 && (named || !export.with_memory)
         };
         let found = self.store.exports_with_cid(cid, now).await?;
-        let (export, bundle) =
-            found.into_iter().find(|(export, _)| may(export)).ok_or_else(no_bundle)?;
+        let export = found.into_iter().find(may).ok_or_else(no_bundle)?;
+        let permit = federation.giving.permit(&peer.iss)?;
+        let kept = self.store.export(export.id).await?;
+        let bundle = kept.and_then(|(_, bundle)| bundle).ok_or_else(no_bundle)?;
         let bundle = checked(bundle, cid).await?;
         federation.met(peer).await?;
         let what = format!("{} {} {}", export.session_id, export.id, peer.iss);
         self.audit.gateway_did(None, Deed::GiveBundle, what);
-        Ok(bundle)
+        Ok(GivenBundle::new(bundle, permit))
     }
 
     /// Reserves the session of a roaming token for a peer.
@@ -134,6 +136,7 @@ impl Engine {
         };
         let mut reserving = self.store.reserve(ask.clone(), None).await?;
         if let Reserving::NeedsBundle(session) = reserving {
+            let _permit = federation.giving.permit(&peer.iss)?;
             let fresh = self.pack_for(federation, peer, &ask, session).await?;
             reserving = self.store.reserve(ask, Some(fresh)).await?;
         }
@@ -183,6 +186,8 @@ impl Engine {
             }
             None => {
                 let claims = self.valid_token(&asked.roaming_token, now).await?;
+                let giving = self.federation.as_ref().map(|federation| &federation.giving);
+                let _permit = giving.map(|giving| giving.permit(&peer.iss)).transpose()?;
                 match self.store.export(claims.sub).await? {
                     Some((export, _)) if export.imported.is_none() => Ok((claims.sid, true)),
                     Some(_) => Err(NotReserved::Refused(Refusal::Used)),

@@ -155,7 +155,12 @@ impl World {
         let process = self.random.below(processes);
         if self.destinations[at].processes[process].waits == Waits::Answer {
             self.tally.add("timed out");
-            self.feed(at, process, Event::Unreachable);
+            let until = self.now.saturating_add(SignedDuration::from_secs(5)).unwrap();
+            let event = match self.random.percent(20) {
+                true => Event::Limited { until },
+                false => Event::Unreachable,
+            };
+            self.feed(at, process, event);
         }
     }
 

@@ -20,6 +20,7 @@ use bowline_sbp::federation::wire::{
 };
 use bowline_sbp::federation::{FederationAction, ReservationRequest};
 use bowline_sbp::surface::SurfaceContext;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::super::internal;
@@ -50,6 +51,10 @@ impl Arrival {
                 self.why = Some(failure);
                 // The token is no good there, or this gateway may not have it.
                 Event::Refused(Refusal::Gone)
+            }
+            Heard::Later(failure, wait) => {
+                self.why = Some(failure);
+                later(wait)
             }
             Heard::Nothing(failure) => {
                 self.why = Some(failure);
@@ -98,6 +103,7 @@ impl Arrival {
             Err(fault) => {
                 self.why = Some(fault.told(&self.kept.origin));
                 return match fault {
+                    PeerFault::Limited { wait } => later(wait),
                     PeerFault::TooLarge { .. } => Event::Unfit,
                     fault if fault.blame() == Blame::Lie => Event::Unfit,
                     _ => Event::Unreachable,
@@ -135,6 +141,10 @@ impl Arrival {
                 _ => self.unreadable(),
             },
             Heard::Refused(why) => Event::Refused(why),
+            Heard::Later(failure, wait) => {
+                self.why = Some(failure);
+                later(wait)
+            }
             // Only a refusal is one: everything else may be another's failure.
             Heard::Failed(failure) | Heard::Nothing(failure) => {
                 self.why = Some(failure);
@@ -172,7 +182,13 @@ impl Arrival {
         let (id, limits) = (self.kept.id.to_string(), ReadLimits::small(largest));
         let peers = &self.federation.peers;
         match peers.ask(&self.origin, action, &id, request, limits).await {
-            Err(fault) => Heard::Nothing(fault.told(&self.kept.origin)),
+            Err(fault) => {
+                let failure = fault.told(&self.kept.origin);
+                match fault {
+                    PeerFault::Limited { wait } => Heard::Later(failure, wait),
+                    _ => Heard::Nothing(failure),
+                }
+            }
             Ok((status, text)) if status.is_success() => Heard::Done(text.to_vec()),
             Ok((status, text)) => {
                 if let Ok(refused) = serde_json::from_slice::<RefusedBody>(&text) {
@@ -188,7 +204,7 @@ impl Arrival {
                 };
                 let failure = Failure::new(code, why);
                 match status.as_u16() {
-                    408 | 429 => Heard::Nothing(failure),
+                    408 => Heard::Nothing(failure),
                     _ => Heard::Failed(failure),
                 }
             }
@@ -202,6 +218,8 @@ enum Heard {
     Refused(Refusal),
     /// The origin answered with another error.
     Failed(Failure),
+    /// The origin has too much to do, and wants to be asked again after that time.
+    Later(Failure, Duration),
     /// There was no answer, or none that says anything.
     Nothing(Failure),
 }
@@ -219,4 +237,8 @@ fn plausible(mut tether: MovedTether) -> MovedTether {
 
 fn spool() -> PathBuf {
     std::env::temp_dir()
+}
+
+fn later(wait: Duration) -> Event {
+    Event::Limited { until: clock::now().saturating_add(wait).unwrap_or(Timestamp::MAX) }
 }
