@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bowline_federation::{KeySet, OwnKeys};
 use bowline_sbp::federation::{GatewayId, PreviousKey, rotation};
 use bowline_sbp::gateway_key::{GatewayIdentity, GatewayKey};
-use bowline_store::Store;
+use bowline_store::{AuditEntry, Store};
 use jiff::Timestamp;
 use zeroize::Zeroizing;
 
@@ -77,10 +77,25 @@ pub async fn rotate(
     let newest = all.len().saturating_sub(rotation::MOST_PREVIOUS);
     let statements = identity_file::statements_text(&all[newest..]).into_bytes();
     let after = vec![(IDENTITY, sealing.seal(IDENTITY, *seed)), (PREVIOUS, statements)];
-    match store.swap_secret(IDENTITY, before.sealed, after).await? {
-        true => Ok((old.public(), new)),
-        false => Err(StoredIdentityError::Replaced),
+    if !store.swap_secret(IDENTITY, before.sealed, after).await? {
+        return Err(StoredIdentityError::Replaced);
     }
+    let replaced = AuditEntry {
+        at: now,
+        user: None,
+        credential: "local".into(),
+        action: "identity.rotate".into(),
+        object: format!("{} {}", old.public().fingerprint(), new.fingerprint()),
+        result: "ok".into(),
+        address: String::new(),
+        times: 1,
+        is_tally: false,
+    };
+    // The key is replaced: to say that it failed would have it replaced again.
+    if let Err(error) = store.record(vec![replaced]).await {
+        tracing::error!(%error, "the audit has no entry of a key that was replaced");
+    }
+    Ok((old.public(), new))
 }
 
 async fn opened(

@@ -11,7 +11,7 @@ use bowline_gateway::{Gateway, Signer, StartError, identity_file};
 use bowline_sbp::federation::GatewayId;
 use bowline_sbp::gateway_key::GatewayKey;
 use bowline_store::sqlite::Sqlite;
-use bowline_store::{Secrets as _, StoredSecret};
+use bowline_store::{Audit as _, AuditQuery, Secrets as _, StoredSecret};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -137,6 +137,10 @@ async fn sbp_l6_01_the_identity_of_replicas_is_replaced_and_the_older_ones_lead_
     assert_eq!(kept(99).await, [first, second]);
     assert_eq!(kept(100).await, [second]);
     assert!(kept(200).await.is_empty());
+    let audit = AuditQuery { limit: 9, ..AuditQuery::default() };
+    let audit = here.store.audit(audit).await.unwrap();
+    let rotated = audit.iter().find(|entry| entry.action == "identity.rotate").unwrap();
+    assert_eq!(rotated.object, format!("{} {}", second.fingerprint(), third.fingerprint()));
 
     // Who has another master secret replaces nothing, and who has lost it leaves no statements of a key that is gone.
     let other = secrets(Some(&here.folder.path().join("other.key")));
