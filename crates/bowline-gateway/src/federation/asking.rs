@@ -141,16 +141,30 @@ impl Federation {
     }
 }
 
-/// The peer's key is not known: that it is who it says cannot be verified.
+/// The peer's key is not known: that it is who it says cannot be verified. If its key only cannot be fetched now, the
+/// same request may succeed later, and is not refused for good.
 fn unknown(peer: &GatewayId, fault: &PeerFault) -> Failure {
     tracing::warn!(%peer, %fault, "a federation token cannot be verified");
     let why = format!("the key of the gateway {peer} is not known here: {fault}");
-    Failure::new(Code::Unauthorized, why)
+    let code = match fault {
+        PeerFault::BackedOff { .. } | PeerFault::Limited { .. } => Code::Unavailable,
+        PeerFault::Late(_) => Code::UpstreamTimeout,
+        PeerFault::Unreachable(_) | PeerFault::BrokenOff | PeerFault::Status(500..) => {
+            Code::Upstream
+        }
+        _ => Code::Unauthorized,
+    };
+    let retry_after = match fault {
+        PeerFault::BackedOff { wait } | PeerFault::Limited { wait } => Some(wait.as_secs() + 1),
+        _ => None,
+    };
+    Failure { retry_after, ..Failure::new(code, why) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use bowline_sbp::federation::{Endpoints, Role};
     use bowline_sbp::gateway_key::GatewayIdentity;
@@ -192,6 +206,23 @@ mod tests {
         };
         let target = Target::stranger(Some(iss.clone()), url.clone());
         AskingGateway { iss, url, unmet: Some(Box::new((target, manifest))) }
+    }
+
+    #[test]
+    fn sbp_l6_02_a_key_that_cannot_be_fetched_now_is_no_wrong_key() {
+        let wait = Duration::from_secs(3);
+        for (fault, code, retry_after) in [
+            (PeerFault::Unreachable("refused".into()), Code::Upstream, None),
+            (PeerFault::Status(503), Code::Upstream, None),
+            (PeerFault::BackedOff { wait }, Code::Unavailable, Some(4)),
+            (PeerFault::Limited { wait }, Code::Unavailable, Some(4)),
+            (PeerFault::NotFound, Code::Unauthorized, None),
+            (PeerFault::Elsewhere, Code::Unauthorized, None),
+            (PeerFault::OtherSigner, Code::Unauthorized, None),
+        ] {
+            let failure = unknown(&"work".parse().unwrap(), &fault);
+            assert_eq!((failure.code, failure.retry_after), (code, retry_after), "{fault}");
+        }
     }
 
     #[tokio::test]
