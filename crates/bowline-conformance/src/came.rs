@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::verdict::{Ended, Stop};
+use crate::verdict::{Ended, Finding, Stop};
 
 /// A JSON value that came: the body of an answer, or a frame.
 #[derive(Debug, Clone)]
@@ -18,6 +18,11 @@ impl Came {
     /// The finding that something else was expected.
     pub(crate) fn wrong(&self, expected: impl Into<String>) -> Stop {
         Stop::broken(&self.sent, expected, &self.shown)
+    }
+
+    /// The finding that the server does not have an optional part at all.
+    pub(crate) fn not_offered(&self, expected: impl Into<String>) -> Stop {
+        Stop::NotOffered(Finding::new(&self.sent, expected, format!("not offered: {}", self.shown)))
     }
 
     /// Fails unless it is so.

@@ -14,6 +14,8 @@ pub enum Kind {
     Must,
     /// Unmet, it is a warning.
     Should,
+    /// Left to the server. Nobody fails it.
+    May,
     /// An addition of Bowline's, which the protocol does not have. Nobody fails it.
     Ours,
 }
@@ -24,8 +26,14 @@ impl Kind {
         match self {
             Kind::Must => "must",
             Kind::Should => "should",
+            Kind::May => "may",
             Kind::Ours => "ours",
         }
+    }
+
+    /// Whether a server is asked for it at all: what is not, is no part of a level.
+    pub fn counts(self) -> bool {
+        matches!(self, Kind::Must | Kind::Should)
     }
 }
 
@@ -93,6 +101,15 @@ pub(crate) const fn should(
     run: Run,
 ) -> Check {
     check(id, Kind::Should, what, clause, run)
+}
+
+pub(crate) const fn may(
+    id: &'static str,
+    what: &'static str,
+    clause: &'static str,
+    run: Run,
+) -> Check {
+    check(id, Kind::May, what, clause, run)
 }
 
 pub(crate) const fn ours(

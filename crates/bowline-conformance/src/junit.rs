@@ -6,17 +6,19 @@ use crate::check::Kind;
 use crate::report::{Outcome, Report, parts};
 use crate::verdict::Verdict;
 
-/// The report, with one test suite for each group and one for our additions.
+/// The report, with one test suite for each group one for what is left to the server, and one for our additions.
 pub fn to_junit(report: &Report) -> String {
     let mut suites: Vec<(String, Vec<&Outcome>)> = (report.about.groups().into_iter())
         .map(|group| {
             let of = report.outcomes.iter();
-            let of = of.filter(|o| o.check.group() == group && o.check.kind != Kind::Ours);
+            let of = of.filter(|o| o.check.group() == group && o.check.kind.counts());
             (format!("{} {group} {}", group.protocol(), group.title()), of.collect())
         })
         .collect();
-    let ours = report.outcomes.iter().filter(|o| o.check.kind == Kind::Ours);
-    suites.push(("Additions of Bowline".into(), ours.collect()));
+    for (kind, title) in [(Kind::May, "Left to the server"), (Kind::Ours, "Additions of Bowline")] {
+        let of = report.outcomes.iter().filter(|o| o.check.kind == kind);
+        suites.push((title.into(), of.collect()));
+    }
 
     let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n".to_owned();
     for (name, outcomes) in suites.iter().filter(|(_, outcomes)| !outcomes.is_empty()) {

@@ -60,9 +60,9 @@ impl Report {
         self.protocols().filter(|outcome| outcome.verdict.word() == word).count()
     }
 
-    /// What counts: without our additions.
+    /// What counts: without what is left to the server, and without our additions.
     fn protocols(&self) -> impl Iterator<Item = &Outcome> {
-        self.outcomes.iter().filter(|outcome| outcome.check.kind != Kind::Ours)
+        self.outcomes.iter().filter(|outcome| outcome.check.kind.counts())
     }
 
     /// The highest level such that no check of it, or of a level before it, failed, and each level
@@ -126,8 +126,13 @@ impl Report {
             let of: Vec<_> = self.protocols().filter(|o| o.check.group() == group).collect();
             section(&mut text, &format!("{group} {}", group.title()), &of);
         }
-        let ours: Vec<_> = self.outcomes.iter().filter(|o| o.check.kind == Kind::Ours).collect();
-        section(&mut text, "Additions of Bowline, which nobody fails", &ours);
+        for (kind, title) in [
+            (Kind::May, "Left to the server by the protocol"),
+            (Kind::Ours, "Additions of Bowline"),
+        ] {
+            let of: Vec<_> = self.outcomes.iter().filter(|o| o.check.kind == kind).collect();
+            section(&mut text, &format!("{title}, which nobody fails"), &of);
+        }
         if !self.unseen.is_empty() {
             text += "\nNot seen from outside, and not counted\n";
         }

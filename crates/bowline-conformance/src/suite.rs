@@ -238,12 +238,14 @@ fn verdict(kind: Kind, ended: Ended) -> Verdict {
     match (ended, kind) {
         (Ok(()), _) => Verdict::Passed,
         (Err(Stop::Unable(why)), _) => Verdict::NotRun(why),
-        (Err(Stop::Broken(finding)), Kind::Must) => Verdict::Failed(finding),
-        (Err(Stop::Broken(finding)), Kind::Should) => Verdict::Warning(finding),
-        (Err(Stop::Broken(finding)), Kind::Ours) => {
-            let Finding { sent, expected, came } = finding;
-            Verdict::NotRun(format!("not offered: {sent}: expected {expected}; came {came}"))
-        }
+        (Err(Stop::Broken(finding) | Stop::NotOffered(finding)), kind) => match kind {
+            Kind::Must => Verdict::Failed(finding),
+            Kind::Should => Verdict::Warning(finding),
+            Kind::May | Kind::Ours => {
+                let Finding { sent, expected, came } = finding;
+                Verdict::NotRun(format!("not offered: {sent}: expected {expected}; came {came}"))
+            }
+        },
     }
 }
 
@@ -265,7 +267,9 @@ mod tests {
         let broken = || Err(Stop::broken("sent", "this", "that"));
         assert!(matches!(verdict(Kind::Must, broken()), Verdict::Failed(_)));
         assert!(matches!(verdict(Kind::Should, broken()), Verdict::Warning(_)));
-        assert!(matches!(verdict(Kind::Ours, broken()), Verdict::NotRun(_)));
+        for nobody_fails in [Kind::May, Kind::Ours] {
+            assert!(matches!(verdict(nobody_fails, broken()), Verdict::NotRun(_)));
+        }
         let unable = Err(Stop::unable("no model"));
         assert_eq!(verdict(Kind::Must, unable), Verdict::NotRun("no model".into()));
         assert_eq!(verdict(Kind::Ours, Ok(())), Verdict::Passed);

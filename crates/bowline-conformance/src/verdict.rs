@@ -54,6 +54,8 @@ impl Verdict {
 pub(crate) enum Stop {
     /// The server does something else.
     Broken(Finding),
+    /// The server does not have that part, which it need not have. How much that counts is the check's kind.
+    NotOffered(Finding),
     /// It cannot be seen here.
     Unable(String),
 }
@@ -65,6 +67,15 @@ impl Stop {
         came: impl Into<String>,
     ) -> Self {
         Stop::Broken(Finding::new(sent, expected, came))
+    }
+
+    /// The same result, or none if the server does not have that part.
+    pub(crate) fn if_offered<T>(made: Result<T, Stop>) -> Result<Option<T>, Stop> {
+        match made {
+            Ok(made) => Ok(Some(made)),
+            Err(Stop::NotOffered(_)) => Ok(None),
+            Err(stop) => Err(stop),
+        }
     }
 
     pub(crate) fn unable(reason: impl Into<String>) -> Self {

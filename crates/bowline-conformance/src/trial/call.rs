@@ -40,6 +40,14 @@ impl Answer {
         Err(self.body.wrong(format!("status {}", list.join(" or "))))
     }
 
+    /// Fails with words of its own if the server has no such address: the protocol does not require this part.
+    pub(crate) fn offered(self, part: &str) -> Result<Self, Stop> {
+        match self.status {
+            404 | 405 | 501 => Err(self.body.not_offered(format!("{part}, which are optional"))),
+            _ => Ok(self),
+        }
+    }
+
     /// Fails unless it is the error.
     pub(crate) fn is_error(&self, status: u16, code: &str) -> Ended {
         let is = self.status == status && self.body.json["error"]["code"] == code;

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
+mod habits;
 mod relay;
 mod relay_faults;
 mod server;

@@ -147,6 +147,8 @@ pub(crate) enum Fault {
     AttachBringsNothing,
     /// No fault: the names of the older version of the wire, and none of the newer.
     OlderNames,
+    /// No fault: what is optional or recommended up to L3 is not there.
+    OnlyRequired,
 }
 
 /// A running server.

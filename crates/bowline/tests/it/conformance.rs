@@ -5,6 +5,7 @@
 //! and the claims anew.
 
 mod claims;
+mod kinds;
 mod seen;
 mod spec;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::tether::{CONTENT, drained};
 use crate::came::Came;
-use crate::check::{Check, Need, must, ours, run};
+use crate::check::{Check, Need, must, ours, run, should};
 use crate::model::Act;
 use crate::socket::Socket;
 use crate::trial::{GIVEN_UP, PENDING, Trial, desktop};
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
         run!(mid_sentence),
     )
     .needing(&[Need::Model]),
-    must(
+    should(
         "SBP-L2-09",
         "a surface that does not stream gets whole turns",
         "A surface without \"streaming\" in a non-empty ui_capabilities gets whole turns \

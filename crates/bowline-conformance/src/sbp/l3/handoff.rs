@@ -4,13 +4,14 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::export::path;
+use super::fork::forked;
 use crate::came::Came;
-use crate::check::{Check, Need, must, run};
+use crate::check::{Check, Need, must, run, should};
 use crate::trial::{As, COMPLETIONS, Session, Trial};
 use crate::verdict::{Ended, Stop};
 
 pub(super) const CHECKS: &[Check] = &[
-    must(
+    should(
         "SBP-L3-10",
         "a handoff makes the next agent's session and suspends the source",
         "POST .../{id}/handoff {to_agent_id, handoff_message, reason} -> 201 {session_id, \
@@ -18,7 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
          to_agent_id, export_id, origin_export_id}; suspend source",
         run!(hands_off),
     ),
-    must(
+    should(
         "SBP-L3-10b",
         "the next agent knows what was said, and the message of the handoff",
         "export + import + bridge message + suspend source, atomically",
@@ -27,10 +28,15 @@ pub(super) const CHECKS: &[Check] = &[
     .needing(&[Need::Model]),
     must(
         "SBP-L3-14",
-        "an ended session is exported, forked and handed off, and takes no more turns",
-        "Handoff, fork or export of a completed or failed session is allowed; running another turn \
-         in it is 409",
+        "an ended session is exported, and takes no more turns",
+        "Export of a completed or failed session is allowed; running another turn in it is 409",
         run!(ended),
+    ),
+    should(
+        "SBP-L3-14b",
+        "an ended session is forked and handed off",
+        "Handoff and fork of a completed or failed session are allowed",
+        run!(goes_on_elsewhere),
     ),
 ];
 
@@ -41,8 +47,8 @@ pub(super) async fn handed_off(t: &Trial, session: &Session) -> Result<(Session,
     let body = json!({
         "to_agent_id": "conformance-next", "handoff_message": MESSAGE, "reason": "conformance",
     });
-    let came = t.post(&path(session, "handoff"), As::Session(session), body).await?.is(&[201])?;
-    let came = came.body;
+    let came = t.post(&path(session, "handoff"), As::Session(session), body).await?;
+    let came = came.offered("handoffs")?.is(&[201])?.body;
     let ids = ["/new_session_id", "/session_id"];
     let tokens = ["/new_session_token", "/session_token"];
     Ok((Session::of(&came, &ids, &tokens)?, came))
@@ -76,15 +82,16 @@ async fn knows(t: &Trial) -> Ended {
     t.holds(knows, "a turn of the next agent", expected, &asked.body.to_string())
 }
 
-async fn ended(t: &Trial) -> Ended {
+/// A session with one turn that has been completed.
+async fn completed(t: &Trial) -> Result<Session, Stop> {
     let session = t.session().await?;
     t.say(&session, "Hello.").await?;
-    let by = As::Session(&session);
     // The path of the public suite, and one beside the session's others.
     let mut is_ended = false;
     for prefix in ["/v1/sbp/sessions", "/v1/sessions"] {
         let ending = format!("{prefix}/{}/status", session.id);
         let body = Some(json!({ "status": "completed" }));
+        let by = As::Session(&session);
         is_ended = t.wire.call(Method::PATCH, &ending, by, body).await?.status == 200;
         if is_ended {
             break;
@@ -94,9 +101,32 @@ async fn ended(t: &Trial) -> Ended {
         return Err(Stop::unable("no call of this server's ends a session"));
     }
     t.look(&session).await?.body.is(&["/status"], "completed")?;
+    Ok(session)
+}
+
+async fn ended(t: &Trial) -> Ended {
+    let session = completed(t).await?;
+    let by = As::Session(&session);
     let turn = t.asking(Some(&session), "One more.");
     t.post(COMPLETIONS, by, turn).await?.is_error(409, "SBP_SESSION_CONFLICT")?;
-    t.post(&path(&session, "export"), by, json!({})).await?.is(&[201])?;
-    t.post(&path(&session, "fork"), by, json!({})).await?.is(&[201])?;
-    handed_off(t, &session).await.map(drop)
+    t.post(&path(&session, "export"), by, json!({})).await?.is(&[201]).map(drop)
+}
+
+async fn goes_on_elsewhere(t: &Trial) -> Ended {
+    // First what the server does with a session that has not ended: it need not have either call.
+    let other = t.session().await?;
+    t.say(&other, "Hello.").await?;
+    let forks = Stop::if_offered(forked(t, &other).await)?.is_some();
+    let hands_off = Stop::if_offered(handed_off(t, &other).await)?.is_some();
+    if !forks && !hands_off {
+        return Err(Stop::unable("the server has neither forks nor handoffs"));
+    }
+    let session = completed(t).await?;
+    if forks {
+        forked(t, &session).await?;
+    }
+    if hands_off {
+        handed_off(t, &session).await?;
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::l2::live;
-use crate::check::{Check, Need, must, run};
+use crate::check::{Check, Need, may, must, run, should};
 use crate::trial::{Session, Trial};
 use crate::verdict::{Ended, Stop};
 
@@ -16,14 +16,14 @@ pub(super) const CHECKS: &[Check] = &[
         run!(reaches_the_model),
     )
     .needing(&[Need::Model]),
-    must(
+    may(
         "SBP-L4-03",
         "a surface without Markdown gets plain text",
         "Adaptation: no markdown -> plain text; audio/voice -> speakable prose, no lists or URLs",
         run!(plain),
     )
     .needing(&[Need::Model]),
-    must(
+    should(
         "SBP-L4-03b",
         "the stored turn stays the full original",
         "The stored turn is always the full original; adaptation is per delivery",

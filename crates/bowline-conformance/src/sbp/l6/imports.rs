@@ -103,7 +103,9 @@ async fn goes_on(t: &Trial) -> Ended {
 /// The same, where that a session is imported at all is another check's subject.
 async fn importable(t: &Trial) -> Result<Offer, Stop> {
     match imported(t).await {
-        Err(Stop::Broken(_)) => Err(Stop::unable("no session was imported (SBP-L6-05b)")),
+        Err(Stop::Broken(_) | Stop::NotOffered(_)) => {
+            Err(Stop::unable("no session was imported (SBP-L6-05b)"))
+        }
         imported => imported.map(|(_, offer)| offer),
     }
 }

@@ -19,9 +19,16 @@ use super::{
 };
 
 pub(crate) fn routes(state: Arc<State>) -> Router {
-    Router::new()
-        .route("/v1/chat/completions", post(completions))
-        .route("/v1/completions", post(legacy))
+    let required = Router::new().route("/v1/chat/completions", post(completions));
+    let routes = match state.has(Fault::OnlyRequired) {
+        true => required,
+        false => required
+            .route("/v1/completions", post(legacy))
+            .route("/v1/sbp/sessions/{id}/fork", post(family::fork))
+            .route("/v1/sbp/sessions/{id}/handoff", post(family::hand_off))
+            .route("/v1/sbp/sessions/{id}/lineage", get(family::lineage)),
+    };
+    routes
         .route("/v1/sessions", post(rest::make))
         .route("/v1/sessions/{id}", get(rest::look))
         .route("/v1/sbp/sessions/{id}/status", patch(rest::end))
@@ -31,9 +38,6 @@ pub(crate) fn routes(state: Arc<State>) -> Router {
         .route("/v1/sbp/sessions/{id}/exports", get(exports::list))
         .route("/v1/sbp/sessions/{id}/exports/{export}/bundle", get(exports::bundle))
         .route("/v1/sbp/token/{token}", get(exports::inspect))
-        .route("/v1/sbp/sessions/{id}/fork", post(family::fork))
-        .route("/v1/sbp/sessions/{id}/handoff", post(family::hand_off))
-        .route("/v1/sbp/sessions/{id}/lineage", get(family::lineage))
         .route("/spec/roaming-bundle.schema.json", get(bundles::schema))
         .route("/.well-known/sbp", get(federated::manifest))
         .route("/v1/sbp/bundles/{cid}", get(federated::bundle))
@@ -84,7 +88,7 @@ async fn completions(
         Ok(place) => place,
         Err(answer) => return *answer,
     };
-    let streams = json["stream"] == true;
+    let streams = json["stream"] == true && !state.has(Fault::OnlyRequired);
     let (pieces, said) = mpsc::unbounded_channel();
     let turn = state.begin(&id, json.clone(), pieces);
     // Dropping the handle does not end the turn; a turn without a reader may have to.

@@ -9,13 +9,19 @@ use super::spec::requirements;
 pub(super) fn seen(id: &str) -> String {
     let of: Vec<_> =
         checks().chain(relay_checks()).filter(|check| check.requirement() == id).collect();
-    let ours = of.iter().filter(|check| check.kind == Kind::Ours).count();
-    match (of.len(), ours) {
-        (0, _) => unseen_by(id),
-        (1, 0) => "yes".into(),
-        (1, _) => "yes (*ours*)".into(),
-        (all, 0) => format!("yes, {all} checks"),
-        (all, ours) => format!("yes, {all} checks ({ours} *ours*)"),
+    let counted =
+        |(kind, word): (Kind, &str)| match of.iter().filter(|one| one.kind == kind).count() {
+            0 => None,
+            _ if of.len() == 1 => Some(format!("*{word}*")),
+            count => Some(format!("{count} *{word}*")),
+        };
+    let kinds = [(Kind::Should, "recommended"), (Kind::May, "optional"), (Kind::Ours, "ours")];
+    let marks: Vec<_> = kinds.into_iter().filter_map(counted).collect();
+    let marks = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+    match of.len() {
+        0 => unseen_by(id),
+        1 => format!("yes{marks}"),
+        all => format!("yes, {all} checks{marks}"),
     }
 }
 

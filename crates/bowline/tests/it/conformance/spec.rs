@@ -25,6 +25,12 @@ pub(super) fn requirements() -> Vec<Requirement> {
     texts().iter().flat_map(|text| text.lines().filter_map(requirement)).collect()
 }
 
+/// Each requirement's id, and the line that defines it.
+pub(super) fn lines() -> Vec<(String, String)> {
+    let of = |line: &str| Some((requirement(line)?.id, line.to_owned()));
+    texts().iter().flat_map(|text| text.lines().filter_map(of)).collect()
+}
+
 fn is_id(word: &str) -> bool {
     let parts: Vec<_> = word.split('-').collect();
     matches!(parts[..], ["SBP" | "SBRP", _, number]
