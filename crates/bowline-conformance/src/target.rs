@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bowline_net::outbound;
+use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::mask::Mask;
+use crate::trial::Way;
 
 /// Where the server under test is, and what opens it.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub struct Target {
     key: Option<String>,
     pub(crate) http: reqwest::Client,
     pub(crate) mask: Mask,
+    /// How turns get into its Tether, once that is known.
+    pub(crate) tether: OnceCell<Way>,
 }
 
 impl Target {
@@ -30,7 +34,7 @@ impl Target {
         if let Some(key) = key {
             mask.learn(key);
         }
-        Ok(Self { url, key: key.map(str::to_owned), http, mask })
+        Ok(Self { url, key: key.map(str::to_owned), http, mask, tether: OnceCell::new() })
     }
 
     /// A relay by the address of its endpoint, which is `/relay` unless it has a path.

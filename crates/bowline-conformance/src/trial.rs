@@ -5,6 +5,7 @@
 
 mod call;
 mod sessions;
+mod tether;
 
 use std::sync::Arc;
 
@@ -17,7 +18,10 @@ use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 
 pub(crate) use call::{Answer, As, SESSION_TOKEN};
-pub(crate) use sessions::{Begun, COMPLETIONS, GIVEN_UP, PENDING, Session, attach_frame, desktop};
+pub(crate) use sessions::{
+    Begun, COMPLETIONS, GIVEN_UP, PENDING, Session, attach_frame, desktop, has_status,
+};
+pub(crate) use tether::Way;
 
 /// One run of one check.
 #[derive(Debug)]

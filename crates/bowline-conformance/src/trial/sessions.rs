@@ -197,6 +197,15 @@ pub(crate) fn desktop() -> Value {
     })
 }
 
+/// The name that a server of version 0.9 has for a session that is idle or running.
+const ACTIVE: &str = "active";
+
+/// Fails unless the session has that status, by either version's name.
+pub(crate) fn has_status(seen: &Came, status: &str) -> Ended {
+    let older = matches!(status, "idle" | "running") && seen.json["status"] == ACTIVE;
+    if older { Ok(()) } else { seen.is(&["/status"], status) }
+}
+
 /// How many turns wait for a surface, by either name.
 pub(crate) const PENDING: &[&str] = &["/tether_turns_pending", "/queued_turns"];
 pub(crate) const COMPLETIONS: &str = "/v1/chat/completions";

@@ -72,7 +72,7 @@ pub(crate) fn compared(
 
 /// Each fault, and the checks that are about what it breaks.
 const FAULTS: &[(Fault, &[&str])] = &[
-    (Fault::MadeActive, &["SBP-L1-01"]),
+    (Fault::MadeTimeless, &["SBP-L1-01"]),
     (Fault::OwnTokenIgnored, &["SBP-L1-01b"]),
     (Fault::NoObject, &["SBP-L1-02"]),
     (Fault::NoLegacyPrompt, &["SBP-L1-02b"]),

@@ -25,6 +25,10 @@ const HABITS: &[(Fault, &[&str], &[&str])] = &[
         ],
         &["SBP-L3-14b"],
     ),
+    (Fault::StatusActive, &[], &[]),
+    (Fault::TetherAfterDetach, &["SBP-L2-19"], &[]),
+    (Fault::TetherByHook, &["SBP-L2-19"], &["SBP-L2-07b"]),
+    (Fault::SessionsAlways, &[], &["SBP-L1-09"]),
     (Fault::MarkdownForAll, &[], &["SBP-L4-03"]),
 ];
 

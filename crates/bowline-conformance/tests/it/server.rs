@@ -36,7 +36,7 @@ use uuid::Uuid;
 /// One thing that the server does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Fault {
-    MadeActive,
+    MadeTimeless,
     OwnTokenIgnored,
     NoObject,
     NoLegacyPrompt,
@@ -149,6 +149,14 @@ pub(crate) enum Fault {
     OlderNames,
     /// No fault: what is optional or recommended up to L3 is not there.
     OnlyRequired,
+    /// No fault: idle and running sessions are both active, as in version 0.9.
+    StatusActive,
+    /// No fault: turns wait for a surface only after one has left.
+    TetherAfterDetach,
+    /// No fault: an answer over HTTP is read; the public suite's address puts turns into the Tether.
+    TetherByHook,
+    /// No fault: a session for every call.
+    SessionsAlways,
 }
 
 /// A running server.

@@ -1,7 +1,8 @@
 //! A stand-in of the public reference server, as it is known to behave: turns are in memory, the
 //! queue of a surface is cleared when it is sent, and live output goes to every open socket, also
 //! before `SESSION_ATTACHED`; a turn that a restart interrupts is gone; the names are those of wire version
-//! 0.9. It is told exactly that.
+//! 0.9, also of a session's status, which is active before its first turn; and turns wait for a surface only after
+//! one has left. It is told exactly that.
 
 use bowline_conformance::{About, Level, Verdict};
 
@@ -17,6 +18,8 @@ async fn the_public_servers_known_behaviour_is_told_exactly() {
         Fault::ClearedOnSend,
         Fault::LiveBeforeAttached,
         Fault::OlderNames,
+        Fault::StatusActive,
+        Fault::TetherAfterDetach,
     ];
     let report = report(&known).await;
     let told = [
@@ -27,12 +30,13 @@ async fn the_public_servers_known_behaviour_is_told_exactly() {
         "SBP-L2-12",
         "SBP-L2-13b",
         "SBP-L2-16",
+        "SBP-L2-19",
         "SBP-L2-21",
     ];
     let told = told.into_iter().collect();
     assert_eq!(not_passed(&report), told, "{}", report.to_text());
     assert_eq!(report.passed(), None, "L1 asks that messages survive a restart");
-    // That what is ours is not offered is no failure.
+    // What is ours and not offered is no failure, and what is recommended is a warning.
     assert_eq!(report.failures(), 7, "{}", report.to_text());
     let said = |id: &str| {
         let outcome = report.outcomes.iter().find(|outcome| outcome.check.id == id).unwrap();

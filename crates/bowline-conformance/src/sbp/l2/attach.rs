@@ -102,7 +102,7 @@ async fn refusals(t: &Trial) -> Ended {
 
 async fn welcome(t: &Trial) -> Ended {
     let session = t.session().await?;
-    t.say(&session, "Hello.").await?;
+    t.pending_turns(&session, 1).await?;
     let context = json!({ "device_type": "mobile", "surface_id": "conformance-phone" });
     let (socket, attached) = t.attach(&session, context).await?;
     attached.is(&["/session_id"], session.id.as_str())?;

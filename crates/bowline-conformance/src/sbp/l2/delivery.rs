@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::tether::{SEQ, TURN_ID, drained, turns};
+use super::tether::{SEQ, TURN_ID, drained};
 use crate::check::{Check, Need, must, ours, run};
 use crate::model::Act;
 use crate::trial::{PENDING, Trial, desktop};
-use crate::verdict::Ended;
+use crate::verdict::{Ended, Stop};
 
 pub(super) const CHECKS: &[Check] = &[
     must(
@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 async fn not_by_sending(t: &Trial) -> Ended {
     let session = t.session().await?;
-    let texts = turns(t, &session, 3).await?;
+    let texts = t.pending_turns(&session, 3).await?;
     let mut first = t.attach_desktop(&session).await?;
     // The last turn is read, and nothing after it: no Pong goes back.
     let before = drained(&mut first, &texts).await?;
@@ -61,7 +61,7 @@ async fn not_by_sending(t: &Trial) -> Ended {
 
 async fn by_arriving(t: &Trial) -> Ended {
     let session = t.session().await?;
-    let texts = turns(t, &session, 2).await?;
+    let texts = t.pending_turns(&session, 2).await?;
     let mut first = t.attach_desktop(&session).await?;
     drained(&mut first, &texts).await?;
     first.confirm_and_detach().await?;
@@ -69,7 +69,7 @@ async fn by_arriving(t: &Trial) -> Ended {
         PENDING.iter().any(|name| seen.pointer(name) == Some(&json!(0)))
     })
     .await?;
-    let more = turns(t, &session, 1).await?;
+    let more = t.missed_turns(&session, 1).await?;
     let (mut second, attached) = t.attach(&session, desktop()).await?;
     attached.holds(attached.number(PENDING)? == 1, "only the turn that did not come yet")?;
     drained(&mut second, &more).await?;
@@ -89,6 +89,10 @@ async fn dropped_live(t: &Trial) -> Ended {
     let text = running.turn().await?.text;
     chunk.holds(text == script.text(), "the whole answer over HTTP")?;
     let (mut again, attached) = t.attach(&session, desktop()).await?;
+    if attached.number(PENDING)? == 0 && t.answers_count_as_read().await? {
+        let why = "an answer over HTTP counts as read here, and no other turn is live";
+        return Err(Stop::unable(why));
+    }
     attached
         .holds(attached.number(PENDING)? == 1, "the turn pending, because the surface dropped")?;
     drained(&mut again, &[text]).await?;
@@ -97,7 +101,7 @@ async fn dropped_live(t: &Trial) -> Ended {
 
 async fn explicit(t: &Trial) -> Ended {
     let session = t.session().await?;
-    let texts = turns(t, &session, 2).await?;
+    let texts = t.pending_turns(&session, 2).await?;
     let fields = json!({ "surface_context": desktop(), "ack": "explicit" });
     let (mut socket, _) = t.attach_saying(&session, fields.clone()).await?;
     let frames = drained(&mut socket, &texts).await?;

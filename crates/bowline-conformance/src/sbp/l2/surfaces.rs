@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::live::live;
-use super::tether::{drained, turns};
+use super::tether::drained;
 use crate::check::{Check, must, ours, run};
 use crate::trial::{Trial, desktop};
 use crate::verdict::Ended;
@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 async fn takes_over(t: &Trial) -> Ended {
     let session = t.session().await?;
-    let texts = turns(t, &session, 2).await?;
+    let texts = t.pending_turns(&session, 2).await?;
     // The first reads nothing of what is pending.
     let first = t.attach_desktop(&session).await?;
     let mut second = t.attach_desktop(&session).await?;

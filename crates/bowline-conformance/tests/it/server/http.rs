@@ -28,6 +28,10 @@ pub(crate) fn routes(state: Arc<State>) -> Router {
             .route("/v1/sbp/sessions/{id}/handoff", post(family::hand_off))
             .route("/v1/sbp/sessions/{id}/lineage", get(family::lineage)),
     };
+    let routes = match state.has(Fault::TetherByHook) {
+        true => routes.route("/v1/sbp/sessions/{id}/_test/tether", post(rest::tether)),
+        false => routes,
+    };
     routes
         .route("/v1/sessions", post(rest::make))
         .route("/v1/sessions/{id}", get(rest::look))
@@ -74,7 +78,8 @@ async fn completions(
     body: Bytes,
 ) -> Response {
     let Ok(json) = serde_json::from_slice::<Value>(&body) else { return error(400, "bad") };
-    if json.get("sbp").is_none() && token(&headers).is_none() {
+    let is_plain = json.get("sbp").is_none() && token(&headers).is_none();
+    if is_plain && !state.has(Fault::SessionsAlways) {
         return passed(&state, body).await;
     }
     if json["sbp"].get("no_such_option").is_some() && state.has(Fault::UnknownOptionRefused) {

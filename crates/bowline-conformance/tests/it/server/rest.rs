@@ -16,10 +16,11 @@ pub(crate) async fn make(Shared(state): Shared<Arc<State>>, body: Bytes) -> Resp
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let own = body["session_token"].as_str().filter(|_| !state.has(Fault::OwnTokenIgnored));
     let session = Session::new(body["agent_id"].as_str().unwrap_or("default"), own);
-    let status = if state.has(Fault::MadeActive) { "active" } else { "idle" };
+    let status = if state.has(Fault::StatusActive) { "active" } else { "idle" };
+    let made_at = (!state.has(Fault::MadeTimeless)).then_some(NOW);
     let made = json!({
         "session_id": session.id, "session_token": session.token, "agent_id": session.agent,
-        "status": status, "step_count": 0, "created_at": NOW,
+        "status": status, "step_count": 0, "created_at": made_at,
     });
     state.sessions().insert(session.id.clone(), session);
     (StatusCode::CREATED, axum::Json(made)).into_response()
@@ -35,6 +36,7 @@ pub(crate) async fn look(Shared(state): Shared<Arc<State>>, Path(id): Path<Strin
     };
     let status = match session.status() {
         "suspended" if state.has(Fault::NeverSuspended) => "running",
+        "idle" | "running" if state.has(Fault::StatusActive) => "active",
         status => status,
     };
     let surface =
@@ -53,6 +55,25 @@ pub(crate) async fn look(Shared(state): Shared<Arc<State>>, Path(id): Path<Strin
         seen["surface_context"] = seen["surface"].take();
     }
     axum::Json(older(&state, seen, &["tether_turns_pending", "surface"])).into_response()
+}
+
+/// Puts turns into the Tether, as the public suite asks for it.
+pub(crate) async fn tether(
+    Shared(state): Shared<Arc<State>>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut sessions = state.sessions();
+    let Some(session) = sessions.get_mut(&id) else { return error(404, "SBP_SESSION_NOT_FOUND") };
+    for turn in body["turns"].as_array().into_iter().flatten() {
+        let (number, content) =
+            (session.turns.len() + 1, text(&turn["turn"], "content").to_owned());
+        let id = uuid::Uuid::new_v4().to_string();
+        let turn = super::sessions::Turn { id, seq: number, text: content, model: "none".into() };
+        session.turns.push(turn);
+    }
+    axum::Json(json!({ "session_id": id })).into_response()
 }
 
 /// Ends a session.

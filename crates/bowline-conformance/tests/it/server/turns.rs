@@ -257,7 +257,9 @@ fn end(state: &State, id: &str, ended: Ended, said: Said) -> Option<Done> {
     session.turns.push(turn);
     let upto = session.turns.len();
     let lost = ended.had_surface && state.has(Fault::DroppedLiveLost);
-    let is_read = ended.is_read && !state.has(Fault::TetherAlways);
+    let never_left = !session.had_surface && state.has(Fault::TetherAfterDetach);
+    let counts_as_read = never_left || state.has(Fault::TetherByHook);
+    let is_read = counts_as_read || ended.is_read && !state.has(Fault::TetherAlways);
     let nobody = session.attached().next().is_none();
     if is_read || (nobody && lost) {
         session.delivered = upto;
