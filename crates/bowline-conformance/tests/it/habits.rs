@@ -29,6 +29,7 @@ const HABITS: &[(Fault, &[&str], &[&str])] = &[
     (Fault::TetherAfterDetach, &["SBP-L2-19"], &[]),
     (Fault::TetherByHook, &["SBP-L2-19"], &["SBP-L2-07b"]),
     (Fault::SessionsAlways, &[], &["SBP-L1-09"]),
+    (Fault::TokensOnly, &[], &["SBP-L3-06d", "SBP-L3-08"]),
     (Fault::MarkdownForAll, &[], &["SBP-L4-03"]),
 ];
 

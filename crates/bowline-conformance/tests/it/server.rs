@@ -157,6 +157,8 @@ pub(crate) enum Fault {
     TetherByHook,
     /// No fault: a session for every call.
     SessionsAlways,
+    /// No fault: imports are by roaming tokens, not of bundles.
+    TokensOnly,
 }
 
 /// A running server.

@@ -19,6 +19,9 @@ pub(crate) async fn import(Shared(state): Shared<Arc<State>>, body: Bytes) -> Re
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let token = text(&body, "roaming_token");
     let issuer = peek(token).map(|(_, claims)| claims["iss"].clone());
+    if body["bundle"].is_object() && state.has(Fault::TokensOnly) {
+        return error(415, "SBP_INVALID_REQUEST");
+    }
     let made = match (&body["bundle"], issuer) {
         (bundle @ Value::Object(_), _) => of_bundle(&state, &body, bundle, Origin::New),
         (_, Some(Value::String(issuer))) if issuer != super::ID => {
