@@ -25,6 +25,11 @@ impl Came {
         Stop::NotOffered(Finding::new(&self.sent, expected, format!("not offered: {}", self.shown)))
     }
 
+    /// The finding that the server has something in another form than the suite.
+    pub(crate) fn other_form(&self, expected: impl Into<String>) -> Stop {
+        Stop::OtherForm(Finding::new(&self.sent, expected, &self.shown))
+    }
+
     /// Fails unless it is so.
     pub(crate) fn holds(&self, is: bool, expected: &str) -> Ended {
         if is { Ok(()) } else { Err(self.wrong(expected)) }

@@ -68,7 +68,9 @@ pub fn unseen() -> impl Iterator<Item = Unseen> {
 /// only now and then.
 pub(crate) async fn is_ready(trial: &Trial, within: Duration) -> Result<(), Problem> {
     let unreachable = |stop| match stop {
-        Stop::Broken(finding) | Stop::NotOffered(finding) => Problem::Unreachable(finding.came),
+        Stop::Broken(finding) | Stop::NotOffered(finding) | Stop::OtherForm(finding) => {
+            Problem::Unreachable(finding.came)
+        }
         Stop::Unable(why) => Problem::Unreachable(why),
     };
     let relay = Relay::of(trial).map_err(unreachable)?;

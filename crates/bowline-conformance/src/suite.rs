@@ -238,7 +238,11 @@ fn verdict(kind: Kind, ended: Ended) -> Verdict {
     match (ended, kind) {
         (Ok(()), _) => Verdict::Passed,
         (Err(Stop::Unable(why)), _) => Verdict::NotRun(why),
-        (Err(Stop::Broken(finding) | Stop::NotOffered(finding)), kind) => match kind {
+        (Err(Stop::OtherForm(finding)), Kind::Must) => Verdict::Warning(finding),
+        (
+            Err(Stop::Broken(finding) | Stop::NotOffered(finding) | Stop::OtherForm(finding)),
+            kind,
+        ) => match kind {
             Kind::Must => Verdict::Failed(finding),
             Kind::Should => Verdict::Warning(finding),
             Kind::May | Kind::Ours => {
@@ -269,6 +273,10 @@ mod tests {
         assert!(matches!(verdict(Kind::Should, broken()), Verdict::Warning(_)));
         for nobody_fails in [Kind::May, Kind::Ours] {
             assert!(matches!(verdict(nobody_fails, broken()), Verdict::NotRun(_)));
+        }
+        let other_form = || Err(Stop::OtherForm(Finding::new("sent", "this", "that")));
+        for at_most_warned in [Kind::Must, Kind::Should] {
+            assert!(matches!(verdict(at_most_warned, other_form()), Verdict::Warning(_)));
         }
         let unable = Err(Stop::unable("no model"));
         assert_eq!(verdict(Kind::Must, unable), Verdict::NotRun("no model".into()));

@@ -56,6 +56,8 @@ pub(crate) enum Stop {
     Broken(Finding),
     /// The server does not have that part, which it need not have. How much that counts is the check's kind.
     NotOffered(Finding),
+    /// It may have that in another form than the suite, and the protocol names none: never a failure.
+    OtherForm(Finding),
     /// It cannot be seen here.
     Unable(String),
 }

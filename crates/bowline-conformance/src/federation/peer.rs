@@ -65,6 +65,8 @@ pub(crate) struct Request {
     pub(crate) path: String,
     /// Its federation token, if it showed one.
     pub(crate) token: Option<String>,
+    /// When it came, in seconds since 1970.
+    pub(crate) at: u64,
 }
 
 /// What the peer keeps.

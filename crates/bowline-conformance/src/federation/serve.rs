@@ -46,7 +46,7 @@ async fn answer(
     let token = bearer.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
     let is_shown = token.is_some();
     let path_said = head.uri.path_and_query().map_or(path, |all| all.as_str()).to_owned();
-    shared.kept().requests.push(peer::Request { persona, path: path_said, token });
+    shared.kept().requests.push(peer::Request { persona, path: path_said, token, at: now() });
     let body = body.collect().await?.to_bytes();
     let parts: Vec<_> = path.trim_matches('/').split('/').collect();
     Ok(match (head.method, &parts[..]) {

@@ -30,6 +30,12 @@ const HABITS: &[(Fault, &[&str], &[&str])] = &[
     (Fault::TetherByHook, &["SBP-L2-19"], &["SBP-L2-07b"]),
     (Fault::SessionsAlways, &[], &["SBP-L1-09"]),
     (Fault::TokensOnly, &[], &["SBP-L3-06d", "SBP-L3-08"]),
+    (Fault::OtherTokenForm, &["SBP-L6-02"], &["SBP-L6-02d", "SBP-L6-02e", "SBP-L6-05e"]),
+    (
+        Fault::OtherKeyType,
+        &[],
+        &["SBP-L6-01b", "SBP-L6-02f", "SBP-L6-03", "SBP-L6-03c", "SBP-L6-05"],
+    ),
     (Fault::MarkdownForAll, &[], &["SBP-L4-03"]),
 ];
 

@@ -159,6 +159,10 @@ pub(crate) enum Fault {
     SessionsAlways,
     /// No fault: imports are by roaming tokens, not of bundles.
     TokensOnly,
+    /// No fault: its gateways have federation tokens of another form, and the suite's are refused.
+    OtherTokenForm,
+    /// No fault: the manifest names a P-256 key.
+    OtherKeyType,
 }
 
 /// A running server.

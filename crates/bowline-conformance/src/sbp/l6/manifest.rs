@@ -1,5 +1,7 @@
 //! What a server says of itself to other gateways.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::came::Came;
@@ -37,7 +39,8 @@ const PATH: &str = "/.well-known/sbp";
 pub(super) struct Manifest {
     pub(super) came: Came,
     pub(super) id: String,
-    pub(super) key: Key,
+    /// None, if it is of another type.
+    key: Option<Key>,
 }
 
 impl Manifest {
@@ -52,10 +55,20 @@ impl Manifest {
 
     fn read(answer: Answer) -> Result<Self, Stop> {
         let came = answer.body;
-        let key = Key::from_spki(came.text(&["/public_key"])?);
-        let expected = "an Ed25519 key as base64 of DER SubjectPublicKeyInfo in `public_key`";
-        let key = key.ok_or_else(|| came.wrong(expected))?;
+        let text = came.text(&["/public_key"])?;
+        let expected = "a key as base64 of DER SubjectPublicKeyInfo in `public_key`";
+        came.holds(is_der(text), expected)?;
+        let key = Key::from_spki(text);
         Ok(Self { id: came.text(&["/gateway_id"])?.to_owned(), key, came })
+    }
+
+    /// What its signatures are verified with. The protocol names no type of key; the suite has one.
+    pub(super) fn key(&self) -> Result<Key, Stop> {
+        self.key.ok_or_else(|| {
+            Stop::unable(
+                "the manifest's key is no Ed25519 key: the suite cannot verify its signatures",
+            )
+        })
     }
 
     pub(super) fn is_tracker(&self) -> bool {
@@ -74,6 +87,11 @@ impl Manifest {
             false => Err(Stop::unable("the server is a tracker, which has no bundles")),
         }
     }
+}
+
+/// Whether it is base64 of a DER sequence, as every SubjectPublicKeyInfo is.
+fn is_der(text: &str) -> bool {
+    STANDARD.decode(text).is_ok_and(|der| der.first() == Some(&0x30))
 }
 
 async fn says_who(t: &Trial) -> Ended {
@@ -102,7 +120,7 @@ async fn is_signed(t: &Trial) -> Ended {
     let answer = t.get(PATH, As::Caller).await?.is(&[200])?;
     let text = answer.text.clone();
     let manifest = Manifest::read(answer)?;
-    let signed = manifest.key.signed(MANIFEST, &text);
+    let signed = manifest.key()?.signed(MANIFEST, &text);
     manifest.came.holds(signed, "a `signature` of the key in `public_key`")
 }
 

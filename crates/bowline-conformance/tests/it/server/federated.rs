@@ -40,6 +40,9 @@ pub(crate) async fn manifest(Shared(state): Shared<Arc<State>>) -> Response {
             "registry": format!("{url}/v1/sbp/registry"),
         },
     });
+    if state.has(Fault::OtherKeyType) {
+        manifest["public_key"] = json!(P256);
+    }
     if state.has(Fault::NoBundleEndpoint) {
         manifest["endpoints"]["bundle"] = Value::Null;
     }
@@ -49,6 +52,10 @@ pub(crate) async fn manifest(Shared(state): Shared<Arc<State>>) -> Response {
     };
     axum::Json(manifest).into_response()
 }
+
+/// A key of P-256, as base64 of DER SubjectPublicKeyInfo.
+const P256: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li/hp/m47n\
+                    60p8D54WK84zV2sxXs7LtkBoN79R9Q==";
 
 /// Whether the request shows a good federation token.
 async fn is_gateway(state: &State, headers: &HeaderMap) -> bool {
@@ -60,6 +67,9 @@ async fn is_gateway(state: &State, headers: &HeaderMap) -> bool {
     let key = abroad::key_of(state, text(&claims, "iss")).await;
     let signed = key.is_some_and(|key| key.claims(token).is_some());
     let (iat, exp) = (claims["iat"].as_u64().unwrap_or(0), claims["exp"].as_u64().unwrap_or(0));
+    if state.has(Fault::OtherTokenForm) {
+        return false;
+    }
     let is_good = signed && claims["aud"] == ID && exp > now() && exp <= iat + 300;
     let is_new = state.federation.lock().unwrap().used.insert(text(&claims, "jti").to_owned());
     (is_good || state.has(Fault::AnyFederationToken))
