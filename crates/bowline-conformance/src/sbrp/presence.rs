@@ -1,7 +1,8 @@
 //! A daemon that goes and comes back.
 
 use bowline_sbrp::control::ControlCode::{
-    DaemonOffline, SessionExpired, SessionNotFound, SessionPaused, SessionPending, SessionResumed,
+    DaemonNotFound, DaemonOffline, SessionExpired, SessionNotFound, SessionPaused, SessionPending,
+    SessionResumed,
 };
 use serde_json::json;
 
@@ -131,8 +132,21 @@ async fn not_resumable(relay: &Relay<'_>) -> Ended {
 }
 
 async fn offline(relay: &Relay<'_>) -> Ended {
-    let (id, session) = (new_daemon(), new_session());
+    let (id, _paused) = relay.paused().await?;
+    let session = new_session();
     relay.client(&id, session).await?.is_refused(DaemonOffline, session).await?;
+    // A daemon that never came may be known to the relay's control plane, or not.
+    let (id, session) = (new_daemon(), new_session());
+    let mut client = relay.client(&id, session).await?;
+    match client.next_within(PATIENCE).await? {
+        Some(Ok(told)) if told.is(DaemonOffline, session) || told.is(DaemonNotFound, session) => {}
+        other => {
+            let expected =
+                "at the client: daemon_offline or daemon_not_found, of a daemon that never came";
+            return Err(client.wrong(expected, instead(other)));
+        }
+    }
+    client.is_closed("after that").await?;
     // It left nothing behind: the daemon's next client is the first.
     let mut daemon = relay.daemon(&id).await?;
     relay.paired(&id, &mut daemon).await.map(drop)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bowline_conformance::{Issuer, Report, Selection, Suite, Target};
+use bowline_conformance::{Check, Issuer, Report, Selection, Suite, Target};
 use futures_util::{StreamExt, stream};
 
 use crate::faults::{compared, not_passed};
@@ -15,14 +15,19 @@ const HEAVY: &[&str] = &["SBRP-RELAY-07", "SBRP-RELAY-08", "SBRP-RELAY-08b"];
 
 /// Runs all checks, the heavy ones only if wanted, against a relay with these faults.
 async fn report(faults: &[Fault], with_heavy: bool) -> Report {
+    match with_heavy {
+        true => report_of(faults, |_| true).await,
+        false => report_of(faults, |check| !HEAVY.contains(&check.id)).await,
+    }
+}
+
+async fn report_of(faults: &[Fault], is: impl Fn(&Check) -> bool) -> Report {
     let anywhere: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let issuer = Issuer::start(anywhere, None).await.unwrap();
     let relay = SmallRelay::start(issuer.url(), faults).await;
     let target = Target::relay(&relay.url.parse().unwrap()).unwrap();
     let mut selection = Selection::relay(&[]).unwrap();
-    if !with_heavy {
-        selection.keep(|check| !HEAVY.contains(&check.id));
-    }
+    selection.keep(is);
     Suite::relay(target, issuer).run(&selection, |_| {}).await.unwrap()
 }
 
@@ -130,6 +135,15 @@ async fn each_fault_of_a_relay_is_found_by_the_checks_that_are_about_it_and_by_n
         wrong += &compared(fault, expected, &report);
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// What an honest relay may do in another way.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_protocol_leaves_open_fails_no_relay() {
+    for (habit, only) in [(Fault::NeverCameNotFound, "SBRP-RELAY-13")] {
+        let report = report_of(&[habit], |check| check.id == only).await;
+        assert!(not_passed(&report).is_empty(), "{habit:?}: {}", report.to_text());
+    }
 }
 
 #[tokio::test]

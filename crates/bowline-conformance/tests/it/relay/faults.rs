@@ -71,4 +71,6 @@ pub(crate) enum Fault {
     TextHarmless,
     UnknownSessionIgnored,
     DaemonCut,
+    /// No fault: a daemon that never came is not found.
+    NeverCameNotFound,
 }

@@ -29,6 +29,8 @@ pub(super) struct Way {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) daemon: Option<(Way, Pass)>,
+    /// A daemon has been there.
+    came: bool,
     pub(super) pairs: HashMap<u64, Pair>,
     /// Sessions that ended while the daemon was away.
     ended: Vec<u64>,
@@ -101,6 +103,7 @@ impl State {
             self.pause(slot, id);
         }
         slot.daemon = Some((way.clone(), pass.clone()));
+        slot.came = true;
         for session in std::mem::take(&mut slot.ended) {
             self.tell(way, id, SessionEnded, session);
         }
@@ -129,6 +132,9 @@ impl State {
         };
         let stands = match &slot.daemon {
             None if self.has(Fault::OfflinePauses) => Stands::Paused,
+            None if !slot.came && self.has(Fault::NeverCameNotFound) => {
+                return refuse(DaemonNotFound, session);
+            }
             None => return refuse(DaemonOffline, session),
             Some((_, daemon)) => {
                 let full = daemon.limit.is_some_and(|most| slot.pairs.len() as u64 >= most);
