@@ -55,11 +55,16 @@ impl Target {
         url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// The scheme, host and port alone.
-    pub(crate) fn root(&self) -> String {
+    /// Where a relay has to be: at its address, and beside that at `/`. Below a path of a proxy `/` is not the
+    /// relay's, and at an address of another name nothing is known of either.
+    pub(crate) fn relay_places(&self) -> Vec<String> {
         let mut url = self.url.clone();
-        url.set_path("");
-        url.as_str().trim_end_matches('/').to_owned()
+        let mut places = vec![self.socket_at("")];
+        if url.path() == "/relay" {
+            url.set_path("/");
+            places.push(url.as_str().replacen("http", "ws", 1));
+        }
+        places
     }
 
     pub(crate) fn key(&self) -> Option<&str> {
@@ -99,6 +104,15 @@ mod tests {
         ] {
             let target = Target::new(&given.parse().unwrap(), None).unwrap();
             assert_eq!(target.at("/v1/sessions"), expected);
+        }
+        for (given, expected) in [
+            ("ws://host:1", &["ws://host:1/relay", "ws://host:1/"][..]),
+            ("wss://host/relay/", &["wss://host/relay", "wss://host/"]),
+            ("wss://host/edge/relay", &["wss://host/edge/relay"]),
+            ("wss://host/other", &["wss://host/other"]),
+        ] {
+            let target = Target::relay(&given.parse().unwrap()).unwrap();
+            assert_eq!(target.relay_places(), expected);
         }
         let target = Target::new(&"https://host".parse().unwrap(), None).unwrap();
         assert_eq!(target.socket_at("/v1/sbp/ws/x"), "wss://host/v1/sbp/ws/x");

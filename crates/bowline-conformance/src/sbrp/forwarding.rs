@@ -51,8 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 async fn places(relay: &Relay<'_>) -> Ended {
-    let root = relay.wire.target.root().replacen("http", "ws", 1);
-    for address in [relay.address(), format!("{root}/relay"), format!("{root}/")] {
+    for address in relay.wire.target.relay_places() {
         for place in [Place::Query, Place::Header] {
             let id = new_daemon();
             let token = relay.issuer.token(&relay.issuer.daemon_claims(&id));

@@ -85,7 +85,13 @@ impl SmallRelay {
         if !state.has(Fault::NotAtRoot) {
             app = app.route("/", get(connection::open));
         }
-        let app = app.with_state(state);
+        let below = state.has(Fault::BelowPath);
+        let mut app = app.with_state(state);
+        if below {
+            // At the proxy's own root is something else.
+            app = Router::new().nest("/edge", app);
+        }
+        let url = if below { format!("{url}/edge/relay") } else { url };
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { url, task }
     }

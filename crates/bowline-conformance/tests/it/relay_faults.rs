@@ -140,7 +140,9 @@ async fn each_fault_of_a_relay_is_found_by_the_checks_that_are_about_it_and_by_n
 /// What an honest relay may do in another way.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_protocol_leaves_open_fails_no_relay() {
-    for (habit, only) in [(Fault::NeverCameNotFound, "SBRP-RELAY-13")] {
+    for (habit, only) in
+        [(Fault::NeverCameNotFound, "SBRP-RELAY-13"), (Fault::BelowPath, "SBRP-RELAY-01")]
+    {
         let report = report_of(&[habit], |check| check.id == only).await;
         assert!(not_passed(&report).is_empty(), "{habit:?}: {}", report.to_text());
     }

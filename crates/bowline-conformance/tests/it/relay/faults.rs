@@ -73,4 +73,6 @@ pub(crate) enum Fault {
     DaemonCut,
     /// No fault: a daemon that never came is not found.
     NeverCameNotFound,
+    /// No fault: the relay is below a path of a proxy.
+    BelowPath,
 }
