@@ -6,10 +6,11 @@ use bowline_sbrp::control::ControlCode::{Forbidden, SessionEnded};
 use tokio::time::sleep;
 
 use super::frame::Frame;
+use super::peer::{Peer, instead};
 use super::relay::{Pair, Relay};
 use super::run_at;
 use crate::check::{Check, must};
-use crate::verdict::Ended;
+use crate::verdict::{Ended, Stop};
 
 pub(super) const CHECKS: &[Check] = &[
     must(
@@ -48,13 +49,26 @@ async fn left(relay: &Relay<'_>) -> Ended {
 }
 
 async fn left_unseen(relay: &Relay<'_>) -> Ended {
-    let (id, client) = relay.paused().await?;
-    client.leave().await;
-    // It said goodbye; when the relay has dealt with that, nobody can see.
-    sleep(DEALT_WITH).await;
-    let mut daemon = relay.daemon(&id).await?;
+    let (mut id, mut daemon) = back_after(relay, DEALT_WITH).await?;
+    let told = daemon.next_within(MOMENT).await?;
+    if told.as_ref().is_some_and(|told| matches!(told, Ok(frame) if frame.is_ending())) {
+        // A relay that was slow to deal with the goodbye has its client leave after the daemon was back.
+        (id, daemon) = back_after(relay, DEALT_WITH_SLOWLY).await?;
+    } else if told.is_some() {
+        let expected = "nothing at the daemon, whose client has left";
+        return Err(daemon.wrong(expected, instead(told)));
+    }
     daemon.is_left_alone("nothing at the daemon, whose client has left").await?;
     relay.paired(&id, &mut daemon).await.map(drop)
+}
+
+/// A daemon that is back so long after its client said goodbye. When the relay has dealt with that, nobody can see.
+async fn back_after(relay: &Relay<'_>, time: Duration) -> Result<(String, Peer), Stop> {
+    let (id, client) = relay.paused().await?;
+    client.leave().await;
+    sleep(time).await;
+    let daemon = relay.daemon(&id).await?;
+    Ok((id, daemon))
 }
 
 async fn taken(relay: &Relay<'_>) -> Ended {
@@ -75,3 +89,7 @@ async fn taken(relay: &Relay<'_>) -> Ended {
 const FREE: Duration = Duration::from_secs(15);
 /// How long a relay may take to deal with a goodbye.
 const DEALT_WITH: Duration = Duration::from_secs(2);
+/// The same for one that is slow: shorter than any grace.
+const DEALT_WITH_SLOWLY: Duration = Duration::from_secs(10);
+/// How long what is told too late may take.
+const MOMENT: Duration = Duration::from_secs(1);
