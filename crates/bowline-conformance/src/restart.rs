@@ -66,16 +66,16 @@ pub(crate) async fn answers(target: &Target, within: Duration) -> Result<(), Str
     loop {
         let request = target.http.get(target.at(path)).timeout(TRY);
         match request.send().await {
-            // A gateway that is not ready says so with 503.
-            Ok(answer) if answer.status() != 503 => return Ok(()),
+            // A gateway that is not ready says so with 503; a proxy before one that is gone has 502 and 504, too.
+            Ok(answer) if answer.status().as_u16() < 500 => return Ok(()),
+            Ok(answer) if begun.elapsed() >= within => {
+                return Err(format!("it answers {}", answer.status().as_u16()));
+            }
             Ok(_) => {}
             Err(error) if begun.elapsed() >= within => {
                 return Err(bowline_net::outbound::reason(error));
             }
             Err(_) => {}
-        }
-        if begun.elapsed() >= within {
-            return Err("it answers 503".into());
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -87,3 +87,36 @@ const COMMAND: Duration = Duration::from_secs(60);
 const READY: Duration = Duration::from_secs(60);
 /// How long it may take to answer one request.
 const TRY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A proxy that answers with one status after the other.
+    async fn proxy(statuses: &'static [u16]) -> Target {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            for status in statuses {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Target::new(&url, None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_proxys_word_for_a_server_that_is_gone_is_no_answer_of_the_server() {
+        let target = proxy(&[502, 503, 504, 404]).await;
+        assert_eq!(answers(&target, READY).await, Ok(()));
+        let target = proxy(&[502]).await;
+        assert_eq!(answers(&target, Duration::ZERO).await, Err("it answers 502".into()));
+    }
+}
