@@ -255,8 +255,9 @@ fn verdict(kind: Kind, ended: Ended) -> Verdict {
 
 /// How many checks run at the same time.
 const AT_ONCE: usize = 8;
-/// How long a check may take: a token's shortest life is a minute (SBP-L3-06).
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a check may take: a token's shortest life is a minute (SBP-L3-06), and a slow server needs its time for
+/// all the rest.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// The same for a check that restarts the server: its command and the server's start may take long.
 const RESTARTED: Duration = Duration::from_secs(180);
 /// How long a server may take to answer at all.

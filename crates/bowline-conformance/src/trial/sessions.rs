@@ -132,6 +132,17 @@ impl Trial {
         }))
     }
 
+    /// The same, of a turn that may take so long.
+    pub(crate) fn begin_within(&self, session: &Session, text: &str, within: Duration) -> Begun {
+        let (wire, session) = (self.wire.clone(), session.clone());
+        let body = self.asking(Some(&session), text);
+        Begun(tokio::spawn(async move {
+            let sent = wire.sent(&format!("POST {COMPLETIONS} (X-Session-Token)"), Some(&body));
+            let request = wire.request(Method::POST, COMPLETIONS, As::Session(&session));
+            wire.exchange(request.timeout(within).json(&body), sent).await
+        }))
+    }
+
     /// Begins any request of the caller's.
     pub(crate) fn begin_post(&self, path: &str, body: Value) -> Begun {
         let (wire, path) = (self.wire.clone(), path.to_owned());

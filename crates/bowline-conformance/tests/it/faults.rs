@@ -184,7 +184,8 @@ const SLOW_FAULTS: &[(Fault, &[&str])] = &[
     (Fault::SilentKept, &["SBP-L2-02b"]),
     (Fault::NeverPings, &["SBP-L2-17b"]),
     (Fault::NeverExpires, &["SBP-L3-06c"]),
-    (Fault::DeviceWaitedForever, &["SBP-L5-03b"]),
+    (Fault::DeviceWaitedForever, &["SBP-L5-03b", "SBP-L5-03d"]),
+    (Fault::DeviceWaitedLong, &["SBP-L5-03d"]),
 ];
 
 /// How many servers are checked at the same time: nearly all of a run is waiting.

@@ -122,6 +122,7 @@ pub(crate) enum Fault {
     AdaptedStored,
     SurfaceIdForgotten,
     DeviceWaitedForever,
+    DeviceWaitedLong,
     NoBundleEndpoint,
     ManifestUnsigned,
     ClaimsSeven,

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::calls::results;
 use super::device::Device;
-use crate::check::{Check, Need, must, run};
+use crate::check::{Check, Need, must, run, should};
 use crate::model::{Act, Script};
 use crate::trial::{Begun, Trial};
 use crate::verdict::{Ended, Stop};
@@ -22,9 +23,17 @@ pub(super) const CHECKS: &[Check] = &[
     .needing(&[Need::Model]),
     must(
         "SBP-L5-03b",
-        "a device that does not answer is an error to the agent after 30 s",
-        "Timeout 30 s by default, per tool configurable",
-        run!(is_late),
+        "a call that a device does not answer ends as an error to the agent",
+        "Timeout MUST be enforced; on timeout the gateway returns an error tool result (not deadlock)",
+        run!(ends),
+    )
+    .needing(&[Need::Model])
+    .slow(),
+    should(
+        "SBP-L5-03d",
+        "a call that a device does not answer ends after about 30 s",
+        "Timeout (RECOMMENDED: 30 seconds)",
+        run!(ends_in_time),
     )
     .needing(&[Need::Model])
     .slow(),
@@ -61,14 +70,25 @@ async fn goes_away(t: &Trial) -> Ended {
     went_on(t, &script, running, "a device that goes away in the call").await
 }
 
-async fn is_late(t: &Trial) -> Ended {
+async fn ends(t: &Trial) -> Ended {
+    is_late(t, AT_ALL).await
+}
+
+async fn ends_in_time(t: &Trial) -> Ended {
+    is_late(t, DEFAULT).await
+}
+
+/// A device that does not answer, and a call that has to end within that time.
+async fn is_late(t: &Trial, within: Duration) -> Ended {
     let session = t.session().await?;
     let mut device = Device::attach(t, &session, &["camera"]).await?;
     let script = script(t)?;
-    let running = t.begin(&session, &script.prompt());
+    let running = t.begin_within(&session, &script.prompt(), within + ANSWER);
     let call = device.called().await?;
     // Ours: how long the device may take. One that asks its user by itself may be given the time of a person.
-    if let Some(longer) = call.json["timeout_ms"].as_u64().filter(|time| *time > DEFAULT) {
+    if let Some(longer) =
+        call.json["timeout_ms"].as_u64().filter(|time| u128::from(*time) > within.as_millis())
+    {
         return Err(Stop::unable(format!(
             "the server gives a device that asks its user {} s: have it call `camera` without asking",
             longer / 1000
@@ -80,7 +100,10 @@ async fn is_late(t: &Trial) -> Ended {
         std::future::pending::<()>().await
     };
     tokio::select! {
-        ended = went_on(t, &script, running, "a device that does not answer the call") => ended,
+        ended = timeout(within, went_on(t, &script, running, SILENT)) => ended.unwrap_or_else(|_| {
+            let came = format!("the turn runs after {} s", within.as_secs());
+            Err(Stop::broken(SILENT, "an error to the agent, and the end of the turn", came))
+        }),
         () = reading => Ok(()),
     }
 }
@@ -100,7 +123,12 @@ async fn fails(t: &Trial) -> Ended {
     t.holds(told, "TOOL_RESULT with an error", "the error's words", &format!("{results:?}"))
 }
 
-/// The protocol's default and some time on top, in milliseconds.
-const DEFAULT: u64 = 40_000;
+const SILENT: &str = "a device that does not answer the call";
+/// The time that the protocol recommends, and some on top.
+const DEFAULT: Duration = Duration::from_secs(45);
+/// How long a call may take that ends at all.
+const AT_ALL: Duration = Duration::from_secs(80);
+/// How long the rest of the turn may take.
+const ANSWER: Duration = Duration::from_secs(15);
 /// How long the device waits for a frame before it waits for the next.
 const READING: Duration = Duration::from_secs(15);

@@ -215,7 +215,11 @@ fn called(state: &State, id: &str, own: &str, call: &Value) -> Option<oneshot::R
 
 /// How long a device may take.
 fn patience(state: &State) -> Duration {
-    Duration::from_secs(if state.has(Fault::DeviceWaitedForever) { 3600 } else { 30 })
+    Duration::from_secs(match () {
+        () if state.has(Fault::DeviceWaitedForever) => 3600,
+        () if state.has(Fault::DeviceWaitedLong) => 60,
+        () => 30,
+    })
 }
 
 /// A turn whose model has said all.
