@@ -7,6 +7,8 @@ pub enum Problem {
     Unreachable(String),
     #[error("the server answered a turn without asking the suite's model at {0}")]
     OtherModel(String),
+    #[error("the server answers {0} to POST /v1/sessions: it wants an API key, or another one")]
+    NoKey(u16),
     #[error("the relay refuses the tokens of the suite's issuer {0}: {1}")]
     OtherIssuer(String, String),
 }

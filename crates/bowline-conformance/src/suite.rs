@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::check::{Check, Kind, Need};
@@ -81,6 +82,11 @@ impl Selection {
         &self.checks
     }
 
+    /// Whether any of the checks is of a server with sessions: trackers have L6 alone.
+    fn has_sessions(&self) -> bool {
+        self.checks.iter().any(|check| check.group() < Group::Level(Level::L6))
+    }
+
     /// Whether any of the checks needs it.
     pub fn needs(&self, need: Need) -> bool {
         self.checks.iter().any(|check| check.needs(need))
@@ -123,6 +129,9 @@ impl Suite {
         match selection.about {
             About::Server(_) => {
                 restart::answers(&self.target, READY).await.map_err(Problem::Unreachable)?;
+                if selection.has_sessions() {
+                    self.lets_us_in().await?;
+                }
                 self.asks_our_model().await?;
             }
             About::Relay => sbrp::is_ready(&self.trial(), self.ready_within).await?,
@@ -151,6 +160,15 @@ impl Suite {
             unseen: if selection.is_whole { unseen(selection.about) } else { Vec::new() },
             whole: selection.is_whole,
         })
+    }
+
+    /// Without a key nothing could be checked, and all would fail.
+    async fn lets_us_in(&self) -> Result<(), Problem> {
+        match self.trial().post("/v1/sessions", As::Caller, json!({})).await {
+            Ok(answer) if matches!(answer.status, 401 | 403) => Err(Problem::NoKey(answer.status)),
+            // What else is wrong, the checks find out.
+            _ => Ok(()),
+        }
     }
 
     /// A server that answers, but not with our model, was started in another way than it should be.

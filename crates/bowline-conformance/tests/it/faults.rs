@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bowline_conformance::{
-    Check, Kind, Level, Model, Outcome, Peer, Report, Restart, Selection, Suite, Target, Verdict,
-    checks,
+    Check, Kind, Level, Model, Outcome, Peer, Problem, Report, Restart, Selection, Suite, Target,
+    Verdict, checks,
 };
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
@@ -14,6 +14,14 @@ use crate::server::{Fault, Server};
 
 /// Runs the checks that `is` takes against a server with these faults.
 pub(crate) async fn report_of(faults: &[Fault], is: impl Fn(&Check) -> bool) -> Report {
+    run_of(faults, is).await.unwrap()
+}
+
+/// The same, of a run that may not begin.
+pub(crate) async fn run_of(
+    faults: &[Fault],
+    is: impl Fn(&Check) -> bool,
+) -> Result<Report, Problem> {
     let here = || "127.0.0.1:0".parse().unwrap();
     let model = Model::start(here()).await.unwrap();
     let peer = Peer::start(here()).await.unwrap();
@@ -29,7 +37,7 @@ pub(crate) async fn report_of(faults: &[Fault], is: impl Fn(&Check) -> bool) -> 
     };
     let mut selection = Selection::new(Level::L6, &[]).unwrap();
     selection.keep(is);
-    suite.run(&selection, |_| {}).await.unwrap()
+    suite.run(&selection, |_| {}).await
 }
 
 /// All checks but those that wait for the protocol's own timers.

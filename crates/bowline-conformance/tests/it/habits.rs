@@ -1,10 +1,10 @@
 //! What an honest server may do in another way: nothing of it is a failure, and what the report says of it is
 //! exactly this.
 
-use bowline_conformance::{Report, Verdict};
+use bowline_conformance::{Problem, Report, Verdict};
 use futures_util::{StreamExt, stream};
 
-use crate::faults::{AT_ONCE, not_passed, report};
+use crate::faults::{AT_ONCE, not_passed, report, run_of};
 use crate::server::Fault;
 
 /// Each habit, the checks that warn because of it, and those that are not run.
@@ -72,4 +72,10 @@ async fn what_is_not_offered_is_told_so() {
             assert!(finding.came.starts_with("not offered: "), "{:?}", outcome.verdict);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_wants_a_key_is_not_checked_without_one() {
+    let problem = run_of(&[Fault::WantsKey], |_| true).await.unwrap_err();
+    assert!(matches!(problem, Problem::NoKey(401)), "{problem}");
 }

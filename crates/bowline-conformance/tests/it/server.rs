@@ -164,6 +164,8 @@ pub(crate) enum Fault {
     OtherTokenForm,
     /// No fault: the manifest names a P-256 key.
     OtherKeyType,
+    /// No fault: it has keys, and the suite has none.
+    WantsKey,
 }
 
 /// A running server.

@@ -113,6 +113,9 @@ fn problem(problem: Problem) -> Failure {
             "start the relay with {url} as its issuer, such as `bowline relay run --issuer {url}`; if it reaches \
              the suite at another address, name that with --issuer"
         )),
+        Problem::NoKey(_) => failure
+            .hint("give the server's API key in BOWLINE_API_KEY, or in a file with --key-file")
+            .kind(FailureKind::Refused),
         Problem::OtherModel(url) => failure.hint(format!(
             "start the server with {url} as its upstream, or name a model of its own with --model"
         )),

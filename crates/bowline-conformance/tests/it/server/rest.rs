@@ -13,6 +13,9 @@ use super::sessions::NOW;
 use super::{Fault, Session, State, older, text};
 
 pub(crate) async fn make(Shared(state): Shared<Arc<State>>, body: Bytes) -> Response {
+    if state.has(Fault::WantsKey) {
+        return error(401, "SBP_UNAUTHORIZED");
+    }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let own = body["session_token"].as_str().filter(|_| !state.has(Fault::OwnTokenIgnored));
     let session = Session::new(body["agent_id"].as_str().unwrap_or("default"), own);
