@@ -8,14 +8,15 @@ use std::time::Duration;
 use bowline_net::dial::{DialedStream, dial};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout, timeout_at};
-use tokio_tungstenite::tungstenite::Message;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use crate::came::Came;
+use crate::trial::{LIMITED, TRIES, retry_after};
 use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 
@@ -44,15 +45,30 @@ impl Socket {
         let refused = |why: String| Stop::broken(&sent, "a WebSocket", why);
         let address = wire.target.socket_at(path);
         let url = Url::parse(&address).map_err(|error| refused(error.to_string()))?;
-        let request = address.into_client_request().map_err(|error| refused(error.to_string()))?;
-        let connecting = async {
-            let stream = dial(&url).await.map_err(|error| refused(error.to_string()))?;
-            let opened = client_async_with_config(request, stream, Some(limits())).await;
-            opened.map(|(stream, _)| stream).map_err(|error| refused(error.to_string()))
-        };
-        let stream = timeout(PATIENCE, connecting).await;
-        let stream = stream.map_err(|_| refused("no answer to the upgrade".into()))??;
-        Ok(Self { stream, wire: wire.clone(), sent })
+        let patience = wire.target.patience(PATIENCE);
+        // As requests: a limit on them is not what is checked.
+        for _ in 0..TRIES {
+            let request = address.as_str().into_client_request();
+            let request = request.map_err(|error| refused(error.to_string()))?;
+            let connecting = async {
+                let stream = dial(&url).await.map_err(|error| refused(error.to_string()))?;
+                Ok(client_async_with_config(request, stream, Some(limits())).await)
+            };
+            let opened = timeout(patience, connecting).await;
+            match opened.map_err(|_| refused("no answer to the upgrade".into()))?? {
+                Ok((stream, _)) => return Ok(Self { stream, wire: wire.clone(), sent }),
+                Err(Error::Http(answer)) if answer.status() == 429 => {
+                    sleep(retry_after(answer.headers())).await;
+                }
+                Err(error) => return Err(refused(error.to_string())),
+            }
+        }
+        Err(Stop::unable(LIMITED))
+    }
+
+    /// How long a frame may take here.
+    fn patience(&self) -> Duration {
+        self.wire.target.patience(PATIENCE)
     }
 
     pub(crate) async fn send(&mut self, frame: Value) -> Ended {
@@ -67,7 +83,7 @@ impl Socket {
     }
 
     async fn write(&mut self, text: String) -> Ended {
-        match timeout(PATIENCE, self.stream.send(Message::text(text))).await {
+        match timeout(self.patience(), self.stream.send(Message::text(text))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.wrong("an open socket", error.to_string())),
             Err(_) => Err(self.wrong("a server that reads", "it reads nothing")),
@@ -118,21 +134,21 @@ impl Socket {
 
     /// The next frame.
     pub(crate) async fn next(&mut self) -> Result<Came, Stop> {
-        let came = self.next_within(PATIENCE).await?;
-        let nothing = || format!("nothing in {} s", PATIENCE.as_secs());
+        let came = self.next_within(self.patience()).await?;
+        let nothing = || format!("nothing in {} s", self.patience().as_secs());
         came.ok_or_else(|| self.wrong("a frame", nothing()))
     }
 
     /// The next frame of that type, whatever comes before it.
     pub(crate) async fn until(&mut self, kind: &str) -> Result<Came, Stop> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.next_within(left).await? {
                 Some(frame) if frame.kind() == kind => return Ok(frame),
                 Some(_) => {}
                 None => {
-                    let nothing = format!("none in {} s", PATIENCE.as_secs());
+                    let nothing = format!("none in {} s", self.patience().as_secs());
                     return Err(self.wrong(format!("a frame {kind}"), nothing));
                 }
             }
@@ -156,7 +172,7 @@ impl Socket {
 
     /// Expects the close code.
     pub(crate) async fn is_closed(&mut self, expected: u16) -> Ended {
-        match self.close_code(PATIENCE).await? {
+        match self.close_code(self.patience()).await? {
             Some(code) if code == expected => Ok(()),
             code => Err(self.wrong(format!("close {expected}"), closed(code))),
         }
@@ -186,7 +202,7 @@ impl Socket {
             }
         }
         // The library has the Pong ready, and would send it after the next frame.
-        match timeout(PATIENCE, self.stream.flush()).await {
+        match timeout(self.patience(), self.stream.flush()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.wrong("an open socket", error.to_string())),
             Err(_) => Err(self.wrong("a server that reads", "it reads nothing")),
@@ -201,7 +217,7 @@ impl Socket {
     /// Leaves by `DETACH`, and gives the code of the end.
     pub(crate) async fn detached(mut self) -> Result<Option<u16>, Stop> {
         self.send(json!({ "type": "DETACH" })).await?;
-        self.close_code(PATIENCE).await
+        self.close_code(self.patience()).await
     }
 
     /// Ends the connection without a word.

@@ -197,6 +197,7 @@ impl Suite {
         let begun = Instant::now();
         let trial = self.trial();
         let patience = if check.needs(Need::Restart) { RESTARTED } else { PATIENCE };
+        let patience = self.target.patience(patience);
         let ended = match self.lacks(check) {
             Some(reason) => Err(Stop::unable(reason)),
             None => match timeout(patience, (check.run)(&trial)).await {

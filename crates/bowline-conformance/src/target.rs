@@ -16,6 +16,8 @@ pub struct Target {
     key: Option<String>,
     pub(crate) http: reqwest::Client,
     pub(crate) mask: Mask,
+    /// How many times longer than usual it gets for everything.
+    times: u32,
     /// How turns get into its Tether, once that is known.
     pub(crate) tether: OnceCell<Way>,
 }
@@ -34,7 +36,23 @@ impl Target {
         if let Some(key) = key {
             mask.learn(key);
         }
-        Ok(Self { url, key: key.map(str::to_owned), http, mask, tether: OnceCell::new() })
+        Ok(Self { url, key: key.map(str::to_owned), http, mask, times: 1, tether: OnceCell::new() })
+    }
+
+    /// Gives the server that many times longer for everything, such as a model that thinks.
+    pub fn patient(mut self, times: u32) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// How long something may take here that usually takes this at most.
+    pub(crate) fn patience(&self, usual: Duration) -> Duration {
+        usual * self.times
+    }
+
+    /// The same of a request.
+    pub(crate) fn request_patience(&self) -> Duration {
+        self.patience(PATIENCE)
     }
 
     /// A relay by the address of its endpoint, which is `/relay` unless it has a path.

@@ -17,7 +17,7 @@ use crate::target::Target;
 use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 
-pub(crate) use call::{Answer, As, SESSION_TOKEN};
+pub(crate) use call::{Answer, As, LIMITED, SESSION_TOKEN, TRIES, retry_after};
 pub(crate) use sessions::{
     Begun, COMPLETIONS, GIVEN_UP, PENDING, Session, attach_frame, desktop, has_status,
 };

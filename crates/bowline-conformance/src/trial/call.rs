@@ -1,9 +1,12 @@
 //! HTTP calls.
 
+use std::time::Duration;
+
 use bowline_net::outbound;
-use reqwest::header::HeaderMap;
-use reqwest::{Method, RequestBuilder};
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::{Session, Trial};
 use crate::came::Came;
@@ -55,10 +58,32 @@ impl Answer {
     }
 }
 
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// The connection broke, or never came up.
+    Cut(reqwest::Error),
+    /// The server says that there were too many requests, however long it is left alone.
+    Limited,
+}
+
+impl From<reqwest::Error> for Lost {
+    fn from(error: reqwest::Error) -> Self {
+        Lost::Cut(error)
+    }
+}
+
+/// How long a server wants to be left alone that answers 429: what it says, within bounds.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Duration {
+    let said = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_secs(said.unwrap_or(1)).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+}
+
 impl Wire {
     /// A request with its credentials.
     pub(crate) fn request(&self, method: Method, path: &str, by: As<'_>) -> RequestBuilder {
         let request = self.target.http.request(method, self.target.at(path));
+        let request = request.timeout(self.target.request_patience());
         let request = match (self.target.key(), by) {
             (Some(key), As::Caller | As::Session(_)) => request.bearer_auth(key),
             _ => request,
@@ -76,7 +101,7 @@ impl Wire {
         request: RequestBuilder,
         sent: String,
     ) -> Result<Answer, Stop> {
-        self.tried(request, &sent).await.map_err(|error| self.no_answer(&sent, error))
+        self.tried(request, &sent).await.map_err(|lost| self.no_answer(&sent, lost))
     }
 
     /// The same; nothing, if the connection breaks before the answer has come to its end.
@@ -87,18 +112,33 @@ impl Wire {
     ) -> Result<Option<Answer>, Stop> {
         match self.tried(request, &sent).await {
             Ok(answer) => Ok(Some(answer)),
-            Err(error) if error.is_timeout() || error.is_connect() => {
-                Err(self.no_answer(&sent, error))
-            }
-            Err(error) => {
+            Err(Lost::Cut(error)) if !error.is_timeout() && !error.is_connect() => {
                 self.transcript.came(&format!("cut: {}", outbound::reason(error)));
                 Ok(None)
             }
+            Err(lost) => Err(self.no_answer(&sent, lost)),
         }
     }
 
-    async fn tried(&self, request: RequestBuilder, sent: &str) -> Result<Answer, reqwest::Error> {
-        let answer = request.send().await?;
+    /// Sends a request, again while the server says that there were too many: a limit on requests is not what is
+    /// checked. The times are bounded.
+    pub(crate) async fn response(&self, request: RequestBuilder) -> Result<Response, Lost> {
+        let mut next = Some(request);
+        for _ in 0..TRIES {
+            let Some(request) = next else { break };
+            next = request.try_clone();
+            let answer = request.send().await?;
+            if answer.status() != StatusCode::TOO_MANY_REQUESTS {
+                return Ok(answer);
+            }
+            self.transcript.came("429: later, then");
+            sleep(retry_after(answer.headers())).await;
+        }
+        Err(Lost::Limited)
+    }
+
+    async fn tried(&self, request: RequestBuilder, sent: &str) -> Result<Answer, Lost> {
+        let answer = self.response(request).await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         if let Some(token) = headers.get(SESSION_TOKEN).and_then(|token| token.to_str().ok()) {
             self.target.mask.learn(token);
@@ -108,7 +148,11 @@ impl Wire {
         Ok(Answer { status, headers, text, body: Came { sent: sent.to_owned(), json, shown } })
     }
 
-    fn no_answer(&self, sent: &str, error: reqwest::Error) -> Stop {
+    fn no_answer(&self, sent: &str, lost: Lost) -> Stop {
+        let error = match lost {
+            Lost::Limited => return Stop::unable(LIMITED),
+            Lost::Cut(error) => error,
+        };
         let why = format!("no answer: {}", outbound::reason(error));
         self.transcript.came(&why);
         Stop::broken(sent, "an answer", why)
@@ -148,4 +192,10 @@ fn shown(by: As<'_>) -> &'static str {
     }
 }
 
+/// How often a request is sent that is answered with 429.
+pub(crate) const TRIES: usize = 6;
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+pub(crate) const LIMITED: &str =
+    "the server limits requests (429), also after the time that it asks for in Retry-After";
 pub(crate) const SESSION_TOKEN: &str = "x-session-token";

@@ -85,14 +85,14 @@ impl Trial {
         expected: &str,
         is: impl Fn(&Value) -> bool + Send,
     ) -> Result<Answer, Stop> {
-        let begun = Instant::now();
+        let (begun, soon) = (Instant::now(), self.wire.target.patience(SOON));
         loop {
             let seen = self.look(session).await?;
             if is(&seen.body.json) {
                 return Ok(seen);
             }
-            if begun.elapsed() > SOON {
-                let within = format!("{expected}, within {} s", SOON.as_secs());
+            if begun.elapsed() > soon {
+                let within = format!("{expected}, within {} s", soon.as_secs());
                 return Err(seen.body.wrong(within));
             }
             sleep(Duration::from_millis(50)).await;

@@ -4,7 +4,7 @@
 use bowline_conformance::{Problem, Report, Verdict};
 use futures_util::{StreamExt, stream};
 
-use crate::faults::{AT_ONCE, not_passed, report, run_of};
+use crate::faults::{AT_ONCE, not_passed, report, report_of, run_of};
 use crate::server::Fault;
 
 /// Each habit, the checks that warn because of it, and those that are not run.
@@ -36,6 +36,7 @@ const HABITS: &[(Fault, &[&str], &[&str])] = &[
         &[],
         &["SBP-L6-01b", "SBP-L6-02f", "SBP-L6-03", "SBP-L6-03c", "SBP-L6-05"],
     ),
+    (Fault::RateLimited, &[], &[]),
     (Fault::MarkdownForAll, &[], &["SBP-L4-03"]),
 ];
 
@@ -78,4 +79,11 @@ async fn what_is_not_offered_is_told_so() {
 async fn a_server_that_wants_a_key_is_not_checked_without_one() {
     let problem = run_of(&[Fault::WantsKey], |_| true).await.unwrap_err();
     assert!(matches!(problem, Problem::NoKey(401)), "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_only_says_too_many_requests_is_not_judged() {
+    let report = report_of(&[Fault::AlwaysLimited], |check| check.id == "SBP-L1-01").await;
+    let Verdict::NotRun(why) = &report.outcomes[0].verdict else { panic!("{}", report.to_text()) };
+    assert!(why.contains("429"), "{why}");
 }

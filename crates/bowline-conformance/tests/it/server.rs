@@ -166,6 +166,10 @@ pub(crate) enum Fault {
     OtherKeyType,
     /// No fault: it has keys, and the suite has none.
     WantsKey,
+    /// No fault: the first request of each kind is one too many, and is told when to come again.
+    RateLimited,
+    /// No fault: every request is one too many.
+    AlwaysLimited,
 }
 
 /// A running server.

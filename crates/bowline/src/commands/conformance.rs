@@ -40,7 +40,9 @@ async fn server(args: ConformanceArgs) -> Result<ExitCode, Failure> {
     in_private(url)?;
     let signer = output::signer(&args.output)?;
     let key = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
-    let target = Target::new(url, key.as_deref()).map_err(Failure::new)?;
+    // A model of the server's own may think, and be asked by others.
+    let times = if args.model.is_some() { 3 } else { 1 };
+    let target = Target::new(url, key.as_deref()).map_err(Failure::new)?.patient(times);
     let model = match &args.model {
         Some(_) => None,
         None => Some(Arc::new(model(&args).await?)),

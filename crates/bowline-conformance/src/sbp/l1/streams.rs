@@ -79,7 +79,7 @@ async fn reader_leaves(t: &Trial) -> Ended {
     let sent = t.wire.sent(&format!("POST {COMPLETIONS}"), Some(&body));
     let request = t.wire.request(Method::POST, COMPLETIONS, As::Session(&session)).json(&body);
     let lost = |_| Stop::broken(&sent, "a stream", "no answer");
-    let mut stream = request.send().await.map_err(lost)?.bytes_stream();
+    let mut stream = t.wire.response(request).await.map_err(lost)?.bytes_stream();
     let mut read = Vec::new();
     while !String::from_utf8_lossy(&read).contains("before the reader left") {
         let piece = stream.next().await.and_then(Result::ok);

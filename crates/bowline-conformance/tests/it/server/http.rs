@@ -1,11 +1,13 @@
 //! Routes, and completions.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State as Shared;
+use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use futures_util::stream;
@@ -49,7 +51,25 @@ pub(crate) fn routes(state: Arc<State>) -> Router {
         .route("/v1/sbp/registry/{cid}", get(federated::registered))
         .route("/v1/sbp/federation/reservations", post(federated::reserve))
         .route("/v1/sbp/federation/reservations/{id}/confirm", post(federated::confirm))
-        .with_state(state)
+        .with_state(Arc::clone(&state))
+        .layer(from_fn_with_state((state, Seen::default()), limited))
+}
+
+/// The kinds of requests that came.
+type Seen = Arc<Mutex<HashSet<String>>>;
+
+/// Tells some requests to come again: the first of each kind, so that none is told twice.
+async fn limited(
+    Shared((state, seen)): Shared<(Arc<State>, Seen)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let kind = format!("{} {}", request.method(), request.uri().path());
+    let is_first = state.has(Fault::RateLimited) && seen.lock().unwrap().insert(kind);
+    if is_first || state.has(Fault::AlwaysLimited) {
+        return ([("retry-after", "0")], error(429, "SBP_RATE_LIMITED")).into_response();
+    }
+    next.run(request).await
 }
 
 pub(crate) fn error(status: u16, code: &str) -> Response {
