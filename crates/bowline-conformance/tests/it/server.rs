@@ -144,6 +144,8 @@ pub(crate) enum Fault {
     ForeignAnySignature,
     ReadsEndless,
     FollowsRedirects,
+    /// What is refused of another gateway is kept all the same.
+    RefusedIsKept,
     EndedNotHandedOff,
     AttachBringsNothing,
     /// No fault: the names of the older version of the wire, and none of the newer.

@@ -35,7 +35,7 @@ pub(crate) fn routes(state: Arc<State>) -> Router {
         false => routes,
     };
     routes
-        .route("/v1/sessions", post(rest::make))
+        .route("/v1/sessions", post(rest::make).get(rest::list))
         .route("/v1/sessions/{id}", get(rest::look))
         .route("/v1/sbp/sessions/{id}/status", patch(rest::end))
         .route("/v1/sbp/ws/{id}", get(socket::open))

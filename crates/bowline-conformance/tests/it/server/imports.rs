@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::http::error;
 use super::sessions::Origin;
-use super::{Fault, State, abroad, bundles, exports, older, text};
+use super::{Fault, Session, State, abroad, bundles, exports, older, text};
 
 type Imported<T> = Result<T, Box<Response>>;
 
@@ -30,7 +30,13 @@ pub(crate) async fn import(Shared(state): Shared<Arc<State>>, body: Bytes) -> Re
                     let made = of_bundle(&state, &body, &bundle, Origin::Import { session: None });
                     made.inspect(|made| abroad::arrived(&state, text(made, "session_id")))
                 }
-                Err(refused) => Err(refused),
+                Err(refused) => {
+                    if state.has(Fault::RefusedIsKept) {
+                        let kept = Session::new(text(&body, "target_agent_id"), None);
+                        state.sessions().insert(kept.id.clone(), kept);
+                    }
+                    Err(refused)
+                }
             }
         }
         _ => of_token(&state, &body),

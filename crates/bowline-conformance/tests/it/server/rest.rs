@@ -29,6 +29,13 @@ pub(crate) async fn make(Shared(state): Shared<Arc<State>>, body: Bytes) -> Resp
     (StatusCode::CREATED, axum::Json(made)).into_response()
 }
 
+/// All sessions, and who has them.
+pub(crate) async fn list(Shared(state): Shared<Arc<State>>) -> Response {
+    let one = |session: &Session| json!({ "session_id": session.id, "agent_id": session.agent });
+    let sessions: Vec<Value> = state.sessions().values().map(one).collect();
+    axum::Json(json!({ "sessions": sessions })).into_response()
+}
+
 pub(crate) async fn look(Shared(state): Shared<Arc<State>>, Path(id): Path<String>) -> Response {
     let sessions = state.sessions();
     let Some(session) = sessions.get(&id) else {
