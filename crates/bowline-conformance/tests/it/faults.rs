@@ -199,7 +199,7 @@ const SLOW_FAULTS: &[(Fault, &[&str])] = &[
 ];
 
 /// How many servers are checked at the same time: nearly all of a run is waiting.
-pub(crate) const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_faults_passes() {
@@ -215,8 +215,15 @@ async fn each_fault_is_found_by_the_checks_that_are_about_it_and_by_no_others() 
         .map(|(fault, expected)| async move { (fault, *expected, report(&[*fault]).await) })
         .buffer_unordered(AT_ONCE);
     let mut all = String::new();
+    let mut again = Vec::new();
     while let Some((fault, expected, report)) = reports.next().await {
-        all += &compared(fault, expected, &report);
+        if !compared(fault, expected, &report).is_empty() {
+            again.push((fault, expected));
+        }
+    }
+    // Beside others a busy machine may be slower than a check waits: what differs has to differ alone, too.
+    for (fault, expected) in again {
+        all += &compared(fault, expected, &report(&[*fault]).await);
     }
     assert!(all.is_empty(), "{all}");
 }

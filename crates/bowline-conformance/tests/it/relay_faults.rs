@@ -107,8 +107,13 @@ const FAULTS: &[(Fault, &[&str])] = &[
     (Fault::DaemonCut, &["SBRP-RELAY-10e", "SBRP-RELAY-16b"]),
 ];
 
+/// A relay with this fault; the heavy checks are run if they are about it.
+async fn checked(fault: Fault, expected: &[&str]) -> Report {
+    report(&[fault], expected.iter().any(|id| HEAVY.contains(id))).await
+}
+
 /// How many relays are checked at the same time: nearly all of a run is waiting.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_without_faults_passes() {
@@ -125,14 +130,18 @@ async fn a_relay_without_faults_passes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_of_a_relay_is_found_by_the_checks_that_are_about_it_and_by_no_others() {
     let mut reports = stream::iter(FAULTS)
-        .map(|(fault, expected)| async move {
-            let heavy = expected.iter().any(|id| HEAVY.contains(id));
-            (fault, *expected, report(&[*fault], heavy).await)
-        })
+        .map(|(fault, expected)| async move { (fault, *expected, checked(*fault, expected).await) })
         .buffer_unordered(AT_ONCE);
     let mut wrong = String::new();
+    let mut again = Vec::new();
     while let Some((fault, expected, report)) = reports.next().await {
-        wrong += &compared(fault, expected, &report);
+        if !compared(fault, expected, &report).is_empty() {
+            again.push((fault, expected));
+        }
+    }
+    // Beside others a busy machine may be slower than a check waits: what differs has to differ alone, too.
+    for (fault, expected) in again {
+        wrong += &compared(fault, expected, &checked(*fault, expected).await);
     }
     assert!(wrong.is_empty(), "{wrong}");
 }
