@@ -25,7 +25,7 @@ use script::Shared;
 /// A running model.
 #[derive(Debug)]
 pub struct Model {
-    address: SocketAddr,
+    url: String,
     scripts: Scripts,
     server: JoinHandle<()>,
 }
@@ -34,18 +34,22 @@ pub struct Model {
 type Scripts = Arc<Mutex<HashMap<String, Arc<Shared>>>>;
 
 impl Model {
-    /// Starts at this address.
-    pub async fn start(listen: SocketAddr) -> std::io::Result<Self> {
+    /// Starts at this address. `url` is how the server under test reaches it, if that is another address, with or
+    /// without its `/v1`.
+    pub async fn start(listen: SocketAddr, url: Option<&str>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
-        let address = listener.local_addr()?;
+        let own = format!("http://{}", listener.local_addr()?);
+        let url =
+            url.map_or(own, |url| url.trim_end_matches('/').trim_end_matches("/v1").to_owned());
+        let url = format!("{url}/v1");
         let scripts = Scripts::default();
         let server = tokio::spawn(http::serve(listener, Arc::clone(&scripts)));
-        Ok(Self { address, scripts, server })
+        Ok(Self { url, scripts, server })
     }
 
     /// What the server under test has to use as the base URL of its upstream.
     pub fn url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        self.url.clone()
     }
 
     pub(crate) fn script(&self, rounds: Vec<Vec<Act>>) -> Script {

@@ -109,10 +109,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts at this address.
-    pub async fn start(listen: SocketAddr) -> std::io::Result<Self> {
+    /// Starts at this address. `url` is how the server under test reaches it, if that is another address.
+    pub async fn start(listen: SocketAddr, url: Option<&str>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
-        let base = format!("http://{}", listener.local_addr()?);
+        let own = format!("http://{}", listener.local_addr()?);
+        let base = url.map_or(own, |url| url.trim_end_matches('/').to_owned());
         let kept = Kept {
             offers: Vec::new(),
             reservations: HashMap::new(),
@@ -249,6 +250,18 @@ const FEDERATION_TOKEN: &str = "sbp-fed+jwt";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_servers_way_to_the_suite_may_be_another_address() {
+        let listen = || "127.0.0.1:0".parse().unwrap();
+        let peer = Peer::start(listen(), Some("http://suite:8098/")).await.unwrap();
+        assert_eq!(peer.tracker().1, "http://suite:8098");
+        assert_eq!(peer.url(Persona::Endless), "http://suite:8098/suite-endless");
+        for url in ["http://suite:8099", "http://suite:8099/v1/"] {
+            let model = crate::model::Model::start(listen(), Some(url)).await.unwrap();
+            assert_eq!(model.url(), "http://suite:8099/v1");
+        }
+    }
 
     #[test]
     fn each_gateway_has_a_path_of_its_own() {

@@ -23,8 +23,8 @@ pub(crate) async fn run_of(
     is: impl Fn(&Check) -> bool,
 ) -> Result<Report, Problem> {
     let here = || "127.0.0.1:0".parse().unwrap();
-    let model = Model::start(here()).await.unwrap();
-    let peer = Peer::start(here()).await.unwrap();
+    let model = Model::start(here(), None).await.unwrap();
+    let peer = Peer::start(here(), None).await.unwrap();
     let server = Server::start(model.url(), &peer, faults).await;
     let suite = Suite {
         target: Arc::new(Target::new(&server.url.parse().unwrap(), None).unwrap()),

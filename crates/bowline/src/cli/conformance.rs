@@ -122,6 +122,9 @@ pub(crate) struct ConformanceArgs {
     /// The server's API key: an old spelling of --key-file
     #[arg(long, value_name = "KEY", hide = true)]
     pub(crate) key: Option<String>,
+    /// Send the API key without TLS to another machine, such as in a network of containers
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Check this level and those before it: L1 to L6
     #[arg(long, value_name = "LEVEL", default_value = "L5")]
     pub(crate) level: Level,
@@ -137,9 +140,15 @@ pub(crate) struct ConformanceArgs {
     /// Where the suite's model listens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8099")]
     pub(crate) upstream_listen: SocketAddr,
+    /// How the server under test reaches the suite's model, if it is not by the address it listens on
+    #[arg(long, value_name = "URL", conflicts_with = "model")]
+    pub(crate) upstream_url: Option<Url>,
     /// Where the suite's gateway listens, for L6: a peer and a tracker of the server under test
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8098")]
     pub(crate) peer_listen: SocketAddr,
+    /// How the server under test reaches the suite's gateway, if it is not by the address it listens on
+    #[arg(long, value_name = "URL")]
+    pub(crate) peer_url: Option<Url>,
     /// Also check what survives a restart: a shell command that ends the server by the signal in
     /// RESTART (kill or stop), and starts it again with the same data and address
     #[arg(long, value_name = "COMMAND")]

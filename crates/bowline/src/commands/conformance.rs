@@ -1,6 +1,7 @@
 //! `bowline conformance`: checks whether a server or a relay keeps to the protocol.
 
 mod output;
+mod reach;
 mod relay;
 mod signed;
 mod verify;
@@ -13,8 +14,8 @@ use bowline_conformance::{
     Check, Model, Need, Outcome, Peer, Problem, Restart, Selection, Suite, Target, Verdict,
 };
 use serde_json::{Value, json};
+use url::Url;
 
-use crate::api::in_private;
 use crate::cli::conformance::{ConformanceArgs, ConformanceCommand};
 use crate::failure::{Failure, FailureKind};
 use crate::secrets::API_KEY;
@@ -37,9 +38,9 @@ async fn server(args: ConformanceArgs) -> Result<ExitCode, Failure> {
         list(selection.checks(), args.output.json);
         return Ok(ExitCode::SUCCESS);
     };
-    in_private(url)?;
-    let signer = output::signer(&args.output)?;
     let key = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
+    reach::is_allowed(url, key.is_some(), args.insecure)?;
+    let signer = output::signer(&args.output)?;
     // A model of the server's own may think, and be asked by others.
     let times = if args.model.is_some() { 3 } else { 1 };
     let target = Target::new(url, key.as_deref()).map_err(Failure::new)?.patient(times);
@@ -66,8 +67,9 @@ async fn server(args: ConformanceArgs) -> Result<ExitCode, Failure> {
 
 /// Starts the suite's model, and says how the server is pointed at it.
 async fn model(args: &ConformanceArgs) -> Result<Model, Failure> {
-    let listen = args.upstream_listen;
-    let model = Model::start(listen).await.map_err(|error| {
+    let (listen, url) = (args.upstream_listen, args.upstream_url.as_ref());
+    reach::is_named(listen, url, ["--upstream-listen", "--upstream-url"])?;
+    let model = Model::start(listen, url.map(Url::as_str)).await.map_err(|error| {
         let what = format!("the suite's model cannot listen on {listen}: {error}");
         Failure::new(what).hint("choose another address with --upstream-listen")
     })?;
@@ -79,8 +81,9 @@ async fn model(args: &ConformanceArgs) -> Result<Model, Failure> {
 
 /// Starts the suite's gateways, and says how the server is told of them.
 async fn peer(args: &ConformanceArgs) -> Result<Peer, Failure> {
-    let listen = args.peer_listen;
-    let peer = Peer::start(listen).await.map_err(|error| {
+    let (listen, url) = (args.peer_listen, args.peer_url.as_ref());
+    reach::is_named(listen, url, ["--peer-listen", "--peer-url"])?;
+    let peer = Peer::start(listen, url.map(Url::as_str)).await.map_err(|error| {
         let what = format!("the suite's gateway cannot listen on {listen}: {error}");
         Failure::new(what).hint("choose another address with --peer-listen")
     })?;

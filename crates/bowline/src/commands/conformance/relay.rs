@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use bowline_conformance::{Issuer, Selection, Suite, Target};
 use url::Url;
 
-use super::{list, output, problem, progress};
-use crate::api::in_private;
+use super::{list, output, problem, progress, reach};
 use crate::cli::conformance::RelayConformanceArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::terminal::note;
@@ -25,7 +24,8 @@ pub(super) async fn run(args: RelayConformanceArgs) -> Result<ExitCode, Failure>
             .hint("such as --url ws://127.0.0.1:8090/relay")
             .kind(FailureKind::Usage));
     }
-    in_private(&as_http(url))?;
+    // No key is sent: the tokens are of the suite's own control plane.
+    reach::is_allowed(&as_http(url), false, false)?;
     let signer = output::signer(&args.output)?;
     let target = Target::relay(url).map_err(Failure::new)?;
     let suite = Suite::relay(target, issuer(&args).await?);
@@ -42,6 +42,7 @@ fn as_http(url: &Url) -> Url {
 /// Starts the suite's control plane, and says how the relay is pointed at it.
 async fn issuer(args: &RelayConformanceArgs) -> Result<Issuer, Failure> {
     let listen = args.jwks_listen;
+    reach::is_named(listen, args.issuer.as_ref(), ["--jwks-listen", "--issuer"])?;
     let url = args.issuer.as_ref().map(Url::as_str);
     let issuer = Issuer::start(listen, url).await.map_err(|error| {
         let what = format!("the suite's control plane cannot listen on {listen}: {error}");
