@@ -40,6 +40,7 @@ async fn server(args: ConformanceArgs) -> Result<ExitCode, Failure> {
     };
     let key = API_KEY.secret(args.key.as_deref(), args.key_file.as_deref())?;
     reach::is_allowed(url, key.is_some(), args.insecure)?;
+    output::is_writable(&args.output)?;
     let signer = output::signer(&args.output)?;
     // A model of the server's own may think, and be asked by others.
     let times = if args.model.is_some() { 3 } else { 1 };

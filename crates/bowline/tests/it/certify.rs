@@ -330,13 +330,15 @@ fn what_cannot_run_says_why_by_its_exit_code() {
     std::fs::write(key.path(), "key-of-a-test").unwrap();
     let with_key = ["--model", "m", "--key-file", key.path().to_str().unwrap()];
     let plain = [&["--url", "http://198.51.100.1"][..], &with_key].concat();
+    let gone = ["--url", &nowhere, "--model", "m", "--junit", "/no/such/folder/sbp.xml"];
     let all = ["--url", &nowhere, "--upstream-listen", "0.0.0.0:0"];
-    let cases: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 6] = [
         (&["--url", &nowhere, "--model", "m"], 5, "does not answer"),
         (&["--url", &nowhere, "--only", "SBP-L9-01"], 2, "there is no check `SBP-L9-01`"),
         (&["--url", &nowhere, "--level", "L7"], 2, "levels are L1 to L6"),
         (&plain, 2, "--insecure"),
         (&all, 2, "--upstream-url"),
+        (&gone, 1, "check --junit"),
     ];
     for (args, code, words) in cases {
         let output = conformance().args(args).output().unwrap();

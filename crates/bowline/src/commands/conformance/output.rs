@@ -1,5 +1,6 @@
 //! What becomes of a report: printed, as JUnit, signed, and as a badge.
 
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -38,21 +39,38 @@ pub(super) fn signer(args: &OutputArgs) -> Result<Option<GatewayIdentity>, Failu
     Ok(Some(identity))
 }
 
-/// Writes and prints the report; the exit code says whether a check failed.
+/// Looks whether the files can be written, before the checks are run. What is in them stays.
+pub(super) fn is_writable(args: &OutputArgs) -> Result<(), Failure> {
+    let files = [(&args.junit, "--junit"), (&args.badge, "--badge"), (&args.report, "--report")];
+    for (file, flag) in files {
+        let Some(file) = file else { continue };
+        let is_new = !file.exists();
+        let opened = OpenOptions::new().append(true).create(true).open(file);
+        opened.map_err(|error| unwritable(file, &error, flag))?;
+        if is_new {
+            // A run that does not begin leaves no empty report.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+    Ok(())
+}
+
+/// Prints and writes the report; the exit code says whether a check failed.
 pub(super) fn write(
     report: &Report,
     args: &OutputArgs,
     signer: Option<&GatewayIdentity>,
 ) -> Result<ExitCode, Failure> {
+    // Printed first: a file that cannot be written after all must not lose the run.
+    match args.json {
+        true => say!("{}", report.to_json()),
+        false => show!("{}", report.to_text()),
+    }
     if let Some(file) = &args.junit {
         write_file(file, &to_junit(report), "--junit")?;
     }
     if let Some(file) = &args.badge {
         write_file(file, &to_badge(report), "--badge")?;
-    }
-    match args.json {
-        true => say!("{}", report.to_json()),
-        false => show!("{}", report.to_text()),
     }
     if let (Some(file), Some(identity)) = (&args.report, signer) {
         write_file(file, &signed::sign(report, identity, Timestamp::now()), "--report")?;
@@ -65,8 +83,10 @@ pub(super) fn write(
 }
 
 fn write_file(file: &Path, text: &str, flag: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|error| {
-        let what = format!("cannot write {}: {error}", file.display());
-        Failure::new(what).hint(format!("check {flag}"))
-    })
+    std::fs::write(file, text).map_err(|error| unwritable(file, &error, flag))
+}
+
+fn unwritable(file: &Path, error: &std::io::Error, flag: &str) -> Failure {
+    let what = format!("cannot write {}: {error}", file.display());
+    Failure::new(what).hint(format!("check {flag}"))
 }

@@ -26,6 +26,7 @@ pub(super) async fn run(args: RelayConformanceArgs) -> Result<ExitCode, Failure>
     }
     // No key is sent: the tokens are of the suite's own control plane.
     reach::is_allowed(&as_http(url), false, false)?;
+    output::is_writable(&args.output)?;
     let signer = output::signer(&args.output)?;
     let target = Target::relay(url).map_err(Failure::new)?;
     let suite = Suite::relay(target, issuer(&args).await?);
