@@ -20,6 +20,8 @@ pub struct Target {
     times: u32,
     /// How turns get into its Tether, once that is known.
     pub(crate) tether: OnceCell<Way>,
+    /// Whether a surface is shown what was asked over HTTP, once that is known.
+    pub(crate) live: OnceCell<bool>,
 }
 
 impl Target {
@@ -36,7 +38,15 @@ impl Target {
         if let Some(key) = key {
             mask.learn(key);
         }
-        Ok(Self { url, key: key.map(str::to_owned), http, mask, times: 1, tether: OnceCell::new() })
+        Ok(Self {
+            url,
+            key: key.map(str::to_owned),
+            http,
+            mask,
+            times: 1,
+            tether: OnceCell::new(),
+            live: OnceCell::new(),
+        })
     }
 
     /// Gives the server that many times longer for everything, such as a model that thinks.

@@ -35,6 +35,18 @@ impl Trial {
         Ok(matches!(self.tether().await?, Way::Hook | Way::Unknown))
     }
 
+    /// Nothing live is seen where only the HTTP caller is shown its answer, as a server for the public suite may have
+    /// it: the suite asks over HTTP.
+    pub(crate) async fn shows_live(&self) -> Ended {
+        if self.tether().await? != Way::Hook {
+            return Ok(());
+        }
+        match self.wire.target.live.get_or_try_init(|| is_shown(self)).await? {
+            true => Ok(()),
+            false => Err(Stop::unable("what is asked over HTTP is not shown at surfaces here")),
+        }
+    }
+
     /// Takes turns in a session without a surface, and returns what was said: they are pending.
     pub(crate) async fn pending_turns(
         &self,
@@ -89,6 +101,19 @@ async fn learn(t: &Trial) -> Result<Way, Stop> {
         true => Ok(Way::Hook),
         false => Ok(Way::Unknown),
     }
+}
+
+/// Whether an attached surface is shown a turn that was asked over HTTP.
+async fn is_shown(t: &Trial) -> Result<bool, Stop> {
+    let session = t.session().await?;
+    let mut socket = t.attach_desktop(&session).await?;
+    t.say(&session, "Hello.").await?;
+    while let Some(frame) = socket.next_within(MOMENT).await? {
+        if matches!(frame.kind(), "TURN_CHUNK" | "TURN_COMPLETE" | "TETHER_TURN") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a turn waits for the surface that attaches now, and leaves.

@@ -77,6 +77,7 @@ async fn by_arriving(t: &Trial) -> Ended {
 }
 
 async fn dropped_live(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut socket = t.attach_desktop(&session).await?;
     let script = t.script(vec![Act::say("Half, "), Act::Hold, Act::say("and half.")])?;

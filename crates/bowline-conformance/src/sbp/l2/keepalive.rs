@@ -27,6 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 async fn unknown_frames(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut socket = t.attach_desktop(&session).await?;
     socket.send(json!({ "type": "NO_SUCH_FRAME", "with": ["any", { "kind": 1 }] })).await?;

@@ -105,6 +105,7 @@ async fn states(t: &Trial) -> Ended {
 }
 
 async fn run_again(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut socket = t.attach_desktop(&session).await?;
     let script = t.script(vec![Act::say("Begun, "), Act::Hold, Act::say("and ended.")])?;

@@ -67,6 +67,7 @@ pub(in crate::sbp) async fn live(socket: &mut Socket) -> Result<(String, Came), 
 }
 
 async fn chunks(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut socket = t.attach_desktop(&session).await?;
     let script = t.script(vec![Act::say("One, "), Act::say("two, "), Act::say("three.")]);
@@ -85,6 +86,7 @@ async fn chunks(t: &Trial) -> Ended {
 }
 
 async fn mid_sentence(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     // The first surface makes the server stream from its model.
     let mut first = t.attach_desktop(&session).await?;
@@ -102,6 +104,7 @@ async fn mid_sentence(t: &Trial) -> Ended {
 }
 
 async fn whole_turns(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let context = json!({ "device_type": "desktop", "ui_capabilities": ["text", "markdown"] });
     let (mut socket, _) = t.attach(&session, context).await?;
@@ -113,6 +116,7 @@ async fn whole_turns(t: &Trial) -> Ended {
 }
 
 async fn runs_on(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut socket = t.attach_desktop(&session).await?;
     let script = t.script(vec![Act::say("Begun, "), Act::Hold, Act::say("and ended alone.")])?;

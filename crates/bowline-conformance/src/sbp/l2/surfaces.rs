@@ -37,6 +37,7 @@ async fn takes_over(t: &Trial) -> Ended {
     let first = t.attach_desktop(&session).await?;
     let mut second = t.attach_desktop(&session).await?;
     drained(&mut second, &texts).await?;
+    t.shows_live().await?;
     let running = t.begin(&session, "Hello.");
     let (text, end) = live(&mut second).await?;
     let answered = running.turn().await?.text;
@@ -53,6 +54,7 @@ async fn replaced(t: &Trial) -> Ended {
 }
 
 async fn joined(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let mut sockets = Vec::new();
     for name in ["conformance-phone", "conformance-laptop"] {

@@ -69,6 +69,7 @@ async fn shown(t: &Trial, session: &Session, context: Value) -> Result<String, S
 }
 
 async fn plain(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let context = json!({ "device_type": "mobile", "ui_capabilities": ["text", "streaming"] });
     let text = shown(t, &session, context).await?;
@@ -83,6 +84,7 @@ async fn plain(t: &Trial) -> Ended {
 }
 
 async fn original_stays(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     let context = json!({ "device_type": "mobile", "ui_capabilities": ["text", "streaming"] });
     shown(t, &session, context).await?;

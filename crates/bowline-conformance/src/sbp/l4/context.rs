@@ -78,6 +78,7 @@ async fn tolerated(t: &Trial) -> Ended {
 }
 
 async fn not_worse(t: &Trial) -> Ended {
+    t.shows_live().await?;
     let session = t.session().await?;
     for context in poor() {
         let (mut socket, _) = t.attach(&session, context).await?;
