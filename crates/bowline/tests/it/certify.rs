@@ -1,17 +1,18 @@
-//! `bowline conformance` against the built gateway and the built relay, what it says when it cannot run, and
-//! its signed reports.
+//! `bowline conformance` against the built gateway, what it says when it cannot run, and its signed reports.
+
+mod public;
+mod relay;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bowline_servers::{Flush, Postgres, Redis, quiet_port};
-use futures_util::{SinkExt, StreamExt};
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
+use serde_json::Value;
 
-use crate::process::{Process, bowline, session_of};
+use crate::process::{Process, bowline};
 
 /// An address of this machine on which nothing listens, and which the system gives to nobody else.
 fn free() -> String {
@@ -110,8 +111,16 @@ fn conformance() -> Command {
     command
 }
 
+/// Held by a whole run of the suite: two at once on a small machine are slower than some checks wait.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs the suite up to L6 against the built gateway, and expects that nothing fails.
 fn certified(store: &[String]) {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let suite = Suite::here();
     let mut gateway = Restartable::start(folder.path(), &suite, store);
@@ -215,90 +224,6 @@ fn passes_the_checks_of_a_tracker(words: &[&str]) {
     assert_eq!(verdicts, expected, "{report:#}");
 }
 
-/// The requests of the protocol's public suite that no other server answers as it wants.
-#[tokio::test(flavor = "multi_thread")]
-async fn sbp_cert_01_with_certify_the_gateway_is_as_the_public_suite_needs_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let said = folder.path().join("said");
-    let mut command = bowline();
-    command.args(["gateway", "run", "--certify", "--json", "--listen", "127.0.0.1:0", "--data"]);
-    command.arg(folder.path().join("data")).env("BOWLINE_OFFLINE_PACE", "0ms");
-    command.stderr(std::fs::File::create(&said).unwrap());
-    let gateway = Process::spawned(command, folder.path());
-    let text = std::fs::read_to_string(&said).unwrap();
-    assert!(
-        text.contains("CERTIFY: this gateway runs for the protocol's public test suite"),
-        "{text}"
-    );
-
-    let hello = json!({ "model": "bowline/offline",
-                        "messages": [{ "role": "user", "content": "Hello" }] });
-    let chat = format!("{}/v1/chat/completions", gateway.url);
-    let http = reqwest::Client::new();
-    let made = http.post(&chat).json(&hello).send().await.unwrap();
-    let token = made.headers()["x-session-token"].to_str().unwrap().to_owned();
-    let id = session_of(&made.json().await.unwrap());
-    let turn = |text: &str| {
-        json!({ "type": "TETHER_TURN", "session_id": id,
-                "turn": { "role": "assistant", "content": text } })
-    };
-    let turns = json!({ "turns": [turn("Reply 1"), turn("Reply 2")] });
-    gateway.post(&format!("/v1/sbp/sessions/{id}/_test/tether"), turns).await;
-
-    let url = format!("ws://{}/v1/sbp/ws/{id}", gateway.address());
-    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
-    let attach = json!({ "type": "ATTACH_SESSION", "session_id": id, "session_token": token,
-        "surface_context": { "device_type": "mobile", "mcp_tools": ["camera", "contacts"] } });
-    socket.send(Message::text(attach.to_string())).await.unwrap();
-    let mut frames = Vec::new();
-    while frames.len() < 3 {
-        if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
-            frames.push(serde_json::from_str::<Value>(&text).unwrap());
-        }
-    }
-    assert_eq!((&frames[0]["sbp_version"], &frames[0]["queued_turns"]), (&json!("0.9"), &json!(2)));
-    assert_eq!(frames[0]["mcp_tools_registered"], json!(["camera", "contacts"]));
-    let contents: Vec<_> = frames[1..].iter().map(|frame| &frame["content"]).collect();
-    assert_eq!(contents, ["Reply 1", "Reply 2"]);
-    drop(socket);
-
-    let status = json!({ "status": "suspended" });
-    gateway.patch(&format!("/v1/sbp/sessions/{id}/status"), status).await;
-    let asked = http.post(&chat).header("X-Session-Token", &token).json(&hello);
-    let told = asked.send().await.unwrap();
-    assert_eq!(told.status(), 202);
-    let told: Value = told.json().await.unwrap();
-    assert_eq!(told["sbp"]["resume_available"], true);
-    assert_eq!(told["sbp"]["session_id"], id);
-}
-
-#[test]
-fn sbp_cert_01_certify_is_refused_where_others_can_reach_it() {
-    let folder = tempfile::tempdir().unwrap();
-    for (flags, words) in [
-        (&["--listen", "0.0.0.0:0", "--insecure"][..], "can be reached from other machines"),
-        (&["--behind-proxy", "127.0.0.1"], "can be reached from other machines"),
-        (&["--relay", "https://relay.example"], "a relay leads others here"),
-    ] {
-        let mut command = bowline();
-        command.args(["gateway", "run", "--certify", "--data"]).arg(folder.path()).args(flags);
-        let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
-        assert!(said.contains(words), "{flags:?}: {said}");
-    }
-}
-
-#[tokio::test]
-async fn sbp_cert_01_without_certify_there_is_no_test_endpoint() {
-    let folder = tempfile::tempdir().unwrap();
-    let gateway = Process::start(folder.path());
-    let id = session_of(&gateway.say(None, "Hello").await);
-    let url = format!("{}/v1/sbp/sessions/{id}/_test/tether", gateway.url);
-    let answer = reqwest::Client::new().post(url).json(&json!({ "turns": [] })).send().await;
-    assert_eq!(answer.unwrap().status(), 404);
-}
-
 #[test]
 fn a_server_with_another_model_is_told_how_it_is_pointed_at_the_suites() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,52 +271,6 @@ fn what_cannot_run_says_why_by_its_exit_code() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(words), "{args:?}: {said}");
     }
-}
-
-/// A relay of this program that accepts the tokens of the suite's control plane. Its limit on messages is one that
-/// a test reaches.
-fn checked_relay(folder: &Path, issuer: &str) -> Process {
-    let mut command = bowline();
-    command.args(["relay", "run", "--json", "--listen", "127.0.0.1:0", "--issuer", issuer]);
-    command.args(["--rate-frames", "3000"]).stderr(Stdio::null());
-    Process::spawned(command, folder)
-}
-
-#[test]
-fn the_relay_passes_the_checks_of_relays() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| folder.path().join(name).display().to_string();
-    let (listen, report, badge) = (free(), file("report.json"), file("badge.svg"));
-    let relay = checked_relay(folder.path(), &format!("http://{listen}"));
-    let mut run = conformance();
-    run.args(["relay", "--json", "--url", &relay.url, "--jwks-listen", &listen]).args([
-        "--report",
-        &report,
-        "--badge",
-        &badge,
-        "--identity",
-        &file("signer.key"),
-    ]);
-    let output = run.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
-    let checks = seen["checks"].as_array().unwrap();
-    let unmet: Vec<_> = checks.iter().filter(|check| check["verdict"] != "passed").collect();
-    // Our own additions are there, too.
-    assert!(unmet.is_empty(), "{unmet:#?}");
-    assert!(output.status.success(), "{said}");
-    assert_eq!((&seen["passed"], &seen["protocol"]), (&json!("SBRP"), &json!("SBRP")));
-    assert!(checks.len() > 60, "{} checks were run", checks.len());
-    assert!(seen["seconds"].as_f64().unwrap() < 180.0, "{}", seen["seconds"]);
-    let badge = std::fs::read_to_string(&badge).unwrap();
-    assert!(badge.contains("SBRP: conformant"), "{badge}");
-
-    let fingerprint = said.lines().find_map(|line| line.strip_prefix("signed by ")).unwrap();
-    let verify = |args: &[&str]| conformance().arg("verify").args(args).output().unwrap();
-    let output = verify(&[&report, "--key", fingerprint, "--json"]);
-    let verified: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(verified["report"]["target"], relay.url);
-    assert_eq!(verified["report"]["checks"].as_array().unwrap().len(), checks.len());
 }
 
 /// A signed report of a server, made with this key, and the name of its file.
@@ -462,35 +341,6 @@ fn a_signed_report_says_what_it_proves_and_any_change_of_it_is_found() {
     let parsed: Value = serde_json::from_str(&whole).unwrap();
     std::fs::write(&changed, serde_json::to_string_pretty(&parsed).unwrap()).unwrap();
     assert!(verify(&[changed.to_str().unwrap()]).status.success());
-}
-
-#[test]
-fn a_relay_that_cannot_be_checked_says_why_by_its_exit_code() {
-    let nowhere = format!("ws://{}", free());
-    let listen = free();
-    let cases: [(&[&str], i32, &str); 3] = [
-        (&["--url", &nowhere], 5, "does not answer"),
-        (&["--url", &nowhere, "--only", "SBP-L1-01"], 2, "no check `SBP-L1-01` of a relay"),
-        (&["--url", "ftp://127.0.0.1"], 2, "ws:// or wss://"),
-    ];
-    for (args, code, words) in cases {
-        let mut run = conformance();
-        let output = run.arg("relay").args(args).args(["--jwks-listen", &listen]).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
-        assert!(said.contains(words), "{args:?}: {said}");
-    }
-}
-
-#[test]
-fn the_checks_of_relays_are_listed_without_a_relay() {
-    let output =
-        conformance().args(["relay", "--list", "--only", "SBRP-RELAY-03"]).output().unwrap();
-    insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap(), @r"
-    SBRP-RELAY-03   a daemon's `close` ends that session with session_expired, and no other (must)
-    SBRP-RELAY-03b  a reason that the relay does not know counts as none (must)
-    SBRP-RELAY-03c  a signal that is not of two bytes is malformed_frame (should)
-    ");
 }
 
 #[test]
