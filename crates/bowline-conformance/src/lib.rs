@@ -25,6 +25,7 @@ mod model;
 mod problem;
 mod report;
 mod restart;
+mod retry;
 mod sbp;
 mod sbrp;
 mod socket;
@@ -33,6 +34,7 @@ mod target;
 mod transcript;
 mod trial;
 mod verdict;
+mod way;
 mod wire;
 
 pub use badge::to_badge;

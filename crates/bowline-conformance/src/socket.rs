@@ -16,7 +16,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use crate::came::Came;
-use crate::trial::{LIMITED, TRIES, retry_after};
+use crate::retry::{LIMITED, TRIES, retry_after};
 use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::mask::Mask;
-use crate::trial::Way;
+use crate::way::Way;
 
 /// Where the server under test is, and what opens it.
 #[derive(Debug)]

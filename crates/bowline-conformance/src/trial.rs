@@ -17,11 +17,12 @@ use crate::target::Target;
 use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 
-pub(crate) use call::{Answer, As, LIMITED, SESSION_TOKEN, TRIES, retry_after};
+pub(crate) use crate::way::Way;
+
+pub(crate) use call::{Answer, As, SESSION_TOKEN};
 pub(crate) use sessions::{
     Begun, COMPLETIONS, GIVEN_UP, PENDING, Session, attach_frame, desktop, has_status,
 };
-pub(crate) use tether::Way;
 
 /// One run of one check.
 #[derive(Debug)]

@@ -1,15 +1,14 @@
 //! HTTP calls.
 
-use std::time::Duration;
-
 use bowline_net::outbound;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{Session, Trial};
 use crate::came::Came;
+use crate::retry::{LIMITED, TRIES, retry_after};
 use crate::verdict::{Ended, Stop};
 use crate::wire::Wire;
 
@@ -71,12 +70,6 @@ impl From<reqwest::Error> for Lost {
     fn from(error: reqwest::Error) -> Self {
         Lost::Cut(error)
     }
-}
-
-/// How long a server wants to be left alone that answers 429: what it says, within bounds.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Duration {
-    let said = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    Duration::from_secs(said.unwrap_or(1)).clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }
 
 impl Wire {
@@ -192,10 +185,4 @@ fn shown(by: As<'_>) -> &'static str {
     }
 }
 
-/// How often a request is sent that is answered with 429.
-pub(crate) const TRIES: usize = 6;
-const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
-pub(crate) const LIMITED: &str =
-    "the server limits requests (429), also after the time that it asks for in Retry-After";
 pub(crate) const SESSION_TOKEN: &str = "x-session-token";

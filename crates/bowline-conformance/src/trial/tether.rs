@@ -10,19 +10,7 @@ use serde_json::{Value, json};
 
 use super::{As, PENDING, Session, Trial, desktop};
 use crate::verdict::{Ended, Stop};
-
-/// What makes a turn wait for a surface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// It was answered over HTTP.
-    Answered,
-    /// The same, in a session that a surface has left.
-    AnsweredAfterDetach,
-    /// The address of the public suite alone: an answer over HTTP counts as read.
-    Hook,
-    /// Nothing that the suite can do.
-    Unknown,
-}
+use crate::way::Way;
 
 impl Trial {
     /// How turns get into the Tether here.
