@@ -169,7 +169,7 @@ const FAULTS: &[(Fault, &[&str])] = &[
     (Fault::NoFederationToken, &["SBP-L6-02b"]),
     (Fault::AnyFederationToken, &["SBP-L6-02c"]),
     (Fault::FederationTokensAgain, &["SBP-L6-02d"]),
-    (Fault::UnknownBundleForbidden, &["SBP-L6-02e"]),
+    (Fault::UnknownBundleFails, &["SBP-L6-02e"]),
     (Fault::LongFederationTokens, &["SBP-L6-02f"]),
     (Fault::RegistryUnsigned, &["SBP-L6-03"]),
     (Fault::TrackerProxies, &["SBP-L6-03b"]),

@@ -130,7 +130,7 @@ pub(crate) enum Fault {
     NoFederationToken,
     AnyFederationToken,
     FederationTokensAgain,
-    UnknownBundleForbidden,
+    UnknownBundleFails,
     LongFederationTokens,
     RegistryUnsigned,
     TrackerProxies,

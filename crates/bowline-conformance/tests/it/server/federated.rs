@@ -98,8 +98,8 @@ pub(crate) async fn bundle(
         let answer = state.http.get(url).send().await.unwrap();
         return answer.text().await.unwrap().into_response();
     }
-    match state.has(Fault::UnknownBundleForbidden) {
-        true => error(403, "SBP_FORBIDDEN"),
+    match state.has(Fault::UnknownBundleFails) {
+        true => error(500, "SBP_INTERNAL"),
         false => error(404, "SBP_NOT_FOUND"),
     }
 }
