@@ -4,6 +4,9 @@
 //! and its reader asks the owner for what it misses. An inbox hears both servers all the time, since
 //! each sender finds out for itself. Back to Redis as soon as its connection is back.
 //!
+//! Either end may be the one that is cut off. To a receiver that does not read from Redis, control messages go
+//! both ways until it does: then no instant has to be found at which the one way ends and the other begins.
+//!
 //! Both number messages by the same count, so that what is late on one way is dropped.
 
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::inbox::Opened;
 use crate::numbering::Numbers;
+use crate::send_queue::Receiver;
 use crate::{BadRedisUrl, Bus, BusError, BusHealth, Inbox, Lane, Postgres, Redis, RedisUrl};
 
 /// Replicas that share a Redis and a PostgreSQL.
@@ -62,9 +66,11 @@ impl Bus for Fallback {
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
         // Bytes are shared, not copied.
-        match (self.redis.send(to, lane, messages.clone()).await, lane) {
-            (Err(_), Lane::Control) => self.postgres.send(to, lane, messages).await,
-            (Err(_), Lane::Text) | (Ok(()), _) => Ok(()),
+        match (self.redis.deliver(to, lane, messages.clone()).await, lane) {
+            (Ok(Receiver::Silent) | Err(_), Lane::Control) => {
+                self.postgres.send(to, lane, messages).await
+            }
+            (Err(_), Lane::Text) | (Ok(_), _) => Ok(()),
         }
     }
 

@@ -75,7 +75,7 @@ impl Bus for Postgres {
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
-        self.queues.send(to, lane, messages).await
+        self.queues.send(to, lane, messages).await.map(drop)
     }
 
     fn health(&self) -> watch::Receiver<BusHealth> {

@@ -3,6 +3,10 @@
 //! Senders append, the replica reads from the last entry it has seen. Streams are bounded, and expire a
 //! minute after the last message, so that dead replicas leave nothing behind. Each lane has a connection
 //! of its own to send and one to read: neither waits for the other, nor for a blocking read.
+//!
+//! An append succeeds whether or not somebody reads. A replica that reads its control messages therefore keeps
+//! a key that soon expires, and senders look for it with each batch: who is cut off from Redis alone can be
+//! told from one that reads, and be sent to in another way ([`crate::Fallback`]).
 
 mod connection;
 mod reader;
@@ -23,7 +27,7 @@ use self::transport::StreamWriter;
 use crate::health::Reports;
 use crate::inbox::{Opened, Opening};
 use crate::numbering::Numbers;
-use crate::send_queue::SendQueues;
+use crate::send_queue::{Receiver, SendQueues};
 use crate::{Bus, BusError, BusHealth, Inbox, Lane};
 
 /// Replicas that share a Redis.
@@ -50,6 +54,11 @@ impl Streams {
         };
         format!("bowline:{}:{}:{lane}", self.prefix, replica.0)
     }
+
+    /// The key that is there while a replica reads its control messages.
+    fn reads(&self, replica: ReplicaId) -> String {
+        format!("bowline:{}:{}:reads", self.prefix, replica.0)
+    }
 }
 
 impl Redis {
@@ -73,6 +82,16 @@ impl Redis {
             numbers: Arc::clone(&numbers),
         });
         Ok(Self { streams, reports, opened: Opened::default(), queues })
+    }
+
+    /// Sends, and tells whether the receiver reads; it is known of the control lane only.
+    pub(crate) async fn deliver(
+        &self,
+        to: ReplicaId,
+        lane: Lane,
+        messages: Vec<Bytes>,
+    ) -> Result<Receiver, BusError> {
+        self.queues.send(to, lane, messages).await
     }
 
     fn reader(&self, opening: &Opening<'_>, lane: Lane) -> Reader {
@@ -107,7 +126,7 @@ impl Bus for Redis {
     }
 
     async fn send(&self, to: ReplicaId, lane: Lane, messages: Vec<Bytes>) -> Result<(), BusError> {
-        self.queues.send(to, lane, messages).await
+        self.deliver(to, lane, messages).await.map(drop)
     }
 
     fn health(&self) -> watch::Receiver<BusHealth> {

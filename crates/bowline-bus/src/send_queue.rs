@@ -6,6 +6,7 @@
 //!
 //! Invariant: a send ends within [`SEND_LIMIT`], whatever the server does.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,11 +45,20 @@ pub(crate) trait Transport: Send + Sync + 'static {
     /// Ends when the connection is lost while nothing is sent.
     fn lost(&self, connection: &mut Self::Connection) -> impl Future<Output = BusError> + Send;
 
+    /// Returns the receivers that do not read from this server, as far as it knows.
     fn write(
         &self,
         connection: &mut Self::Connection,
         batch: &[Outgoing],
-    ) -> impl Future<Output = Result<(), BusError>> + Send;
+    ) -> impl Future<Output = Result<HashSet<ReplicaId>, BusError>> + Send;
+}
+
+/// Whether a server that took messages hears from their receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    Reads,
+    /// It may have ended, or be cut off from this server alone.
+    Silent,
 }
 
 /// Messages that wait to be sent.
@@ -56,7 +66,7 @@ pub(crate) trait Transport: Send + Sync + 'static {
 pub(crate) struct Outgoing {
     pub(crate) to: ReplicaId,
     pub(crate) messages: Vec<Bytes>,
-    done: oneshot::Sender<Result<(), BusError>>,
+    done: oneshot::Sender<Result<Receiver, BusError>>,
 }
 
 /// The queues of a bus, one for each lane: neither waits for the other.
@@ -81,7 +91,7 @@ impl SendQueues {
         to: ReplicaId,
         lane: Lane,
         messages: Vec<Bytes>,
-    ) -> Result<(), BusError> {
+    ) -> Result<Receiver, BusError> {
         match lane {
             Lane::Control => self.control.send(to, messages).await,
             Lane::Text => self.text.send(to, messages).await,
@@ -101,9 +111,9 @@ impl SendQueue {
         Self(sender)
     }
 
-    async fn send(&self, to: ReplicaId, messages: Vec<Bytes>) -> Result<(), BusError> {
+    async fn send(&self, to: ReplicaId, messages: Vec<Bytes>) -> Result<Receiver, BusError> {
         if messages.is_empty() {
-            return Ok(());
+            return Ok(Receiver::Reads);
         }
         let stopped = || BusError::Unreachable("its connection has ended".into());
         let sent = async {
@@ -170,8 +180,13 @@ impl<T: Transport> Sender<T> {
             let batch = self.gather(first);
             let written = self.transport.write(&mut connection, &batch);
             let result = timeout(ANSWER_LIMIT, written).await.unwrap_or_else(|_| Err(no_answer()));
+            let receiver = |to| match &result {
+                Ok(silent) if silent.contains(&to) => Ok(Receiver::Silent),
+                Ok(_) => Ok(Receiver::Reads),
+                Err(why) => Err(why.clone()),
+            };
             for outgoing in batch {
-                let _ = outgoing.done.send(result.clone());
+                let _ = outgoing.done.send(receiver(outgoing.to));
             }
             if let Err(why) = result {
                 return Ok(why);

@@ -1,8 +1,9 @@
 //! Sends batches as rows: one statement a batch, with one notification for each replica.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use bowline_sbp::session::ReplicaId;
 use tokio_postgres::Statement;
 use uuid::Uuid;
 
@@ -47,7 +48,12 @@ impl Transport for RowWriter {
         writing.connection.lost().await
     }
 
-    async fn write(&self, writing: &mut Writing, batch: &[Outgoing]) -> Result<(), BusError> {
+    /// Rows wait for who does not read at the moment: nobody is taken for silent.
+    async fn write(
+        &self,
+        writing: &mut Writing,
+        batch: &[Outgoing],
+    ) -> Result<HashSet<ReplicaId>, BusError> {
         let mut replicas: Vec<Uuid> = Vec::new();
         let (mut senders, mut numbers, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         for outgoing in batch {
@@ -66,6 +72,6 @@ impl Transport for RowWriter {
         let put = client
             .query(&writing.put, &[&lane, &replicas, &senders, &numbers, &bodies, &channels])
             .await;
-        put.map(drop).map_err(|error| failed(&error))
+        put.map(|_| HashSet::new()).map_err(|error| failed(&error))
     }
 }

@@ -8,7 +8,7 @@
 //! stay for as long as others send.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bowline_net::backoff::Retry;
 use bowline_sbp::session::ReplicaId;
@@ -26,7 +26,12 @@ use crate::send_queue::{ANSWER_LIMIT, BACKOFF, jitter};
 use crate::{BusError, Lane};
 
 /// How long one read waits for messages.
-const BLOCK: Duration = Duration::from_secs(2);
+const BLOCK: Duration = Duration::from_secs(1);
+
+/// How long senders take this replica for one that reads after it said so, and how often it says so at most.
+/// It says so between two reads, so this is longer than a read takes.
+const READS_FOR: Duration = Duration::from_secs(3);
+const READS_AGAIN: Duration = Duration::from_millis(500);
 
 /// Messages of one read.
 const AT_ONCE: usize = 256;
@@ -37,12 +42,15 @@ struct EntryId(u64, u64);
 
 pub(super) struct Reader {
     streams: Arc<Streams>,
+    me: ReplicaId,
     key: String,
     lane: Lane,
     /// The last entry that was read.
     position: EntryId,
     /// Whether it is still in the stream.
     is_kept: bool,
+    /// When senders were last told that this replica reads.
+    told: Option<Instant>,
     feed: Feed,
     reporter: Reporter,
 }
@@ -56,7 +64,17 @@ impl Reader {
         reporter: Reporter,
     ) -> Self {
         let key = streams.key(me, lane);
-        Self { streams, key, lane, position: EntryId::default(), is_kept: false, feed, reporter }
+        Self {
+            streams,
+            me,
+            key,
+            lane,
+            position: EntryId::default(),
+            is_kept: false,
+            told: None,
+            feed,
+            reporter,
+        }
     }
 
     /// Goes to the end of the stream.
@@ -64,6 +82,7 @@ impl Reader {
         let mut connection = self.connect().await?;
         let last = self.last_id(&mut connection).await?;
         (self.position, self.is_kept) = (last.unwrap_or_default(), last.is_some());
+        self.tell_that_it_reads(&mut connection).await;
         Ok(connection)
     }
 
@@ -115,6 +134,7 @@ impl Reader {
     }
 
     async fn read(&mut self, connection: &mut Connection) -> Result<Vec<Numbered>, BusError> {
+        self.tell_that_it_reads(connection).await;
         let EntryId(milliseconds, number) = self.position;
         let mut commands = redis::pipe();
         if self.is_kept {
@@ -132,6 +152,19 @@ impl Reader {
         }
         // What is no message of ours was written by someone else, and is passed over.
         Ok(entries.into_iter().filter_map(|(_, fields)| message(fields)).collect())
+    }
+
+    /// Tells the senders of control messages. If it fails they take another way, or the read fails as well. It
+    /// must not stop the reading: a Redis without memory refuses it, and gets memory by what is read.
+    async fn tell_that_it_reads(&mut self, connection: &mut Connection) {
+        let is_known = self.told.is_some_and(|told| told.elapsed() < READS_AGAIN);
+        if self.lane != Lane::Control || is_known {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let mut command = redis::cmd("SET");
+        command.arg(self.streams.reads(self.me)).arg(1).arg("PX").arg(READS_FOR.as_millis() as u64);
+        let _ = command.exec_async(&mut connection.commands).await;
     }
 
     /// Reads from the start of the stream if it is not the one that was read so far.

@@ -1,7 +1,9 @@
 //! Sends batches to streams: one pipeline a batch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+
+use bowline_sbp::session::ReplicaId;
 
 use super::Streams;
 use super::connection::{Connection, failed};
@@ -42,7 +44,11 @@ impl Transport for StreamWriter {
         connection.lost().await
     }
 
-    async fn write(&self, connection: &mut Connection, batch: &[Outgoing]) -> Result<(), BusError> {
+    async fn write(
+        &self,
+        connection: &mut Connection,
+        batch: &[Outgoing],
+    ) -> Result<HashSet<ReplicaId>, BusError> {
         let mut pipeline = redis::pipe();
         let mut keys = BTreeSet::new();
         for outgoing in batch {
@@ -57,6 +63,26 @@ impl Transport for StreamWriter {
         for key in keys {
             pipeline.cmd("PEXPIRE").arg(key).arg(EXPIRY_MS).ignore();
         }
-        pipeline.exec_async(&mut connection.commands).await.map_err(|error| failed(&error))
+        let receivers = self.asked_for(batch);
+        for receiver in &receivers {
+            pipeline.cmd("EXISTS").arg(self.streams.reads(*receiver));
+        }
+        let answer: Result<Vec<bool>, _> = pipeline.query_async(&mut connection.commands).await;
+        let read = answer.map_err(|error| failed(&error))?;
+        let silent = receivers.into_iter().zip(read).filter(|(_, reads)| !reads);
+        Ok(silent.map(|(receiver, _)| receiver).collect())
+    }
+}
+
+impl StreamWriter {
+    /// Those of whom the server is asked whether they read.
+    fn asked_for(&self, batch: &[Outgoing]) -> Vec<ReplicaId> {
+        match self.lane {
+            Lane::Control => {
+                let all: HashSet<_> = batch.iter().map(|outgoing| outgoing.to).collect();
+                all.into_iter().collect()
+            }
+            Lane::Text => Vec::new(),
+        }
     }
 }

@@ -1,15 +1,23 @@
 //! Redis fails, and PostgreSQL is there.
 
-use bowline_bus::{Bus as _, Fallback, Lane};
+use bowline_bus::{Bus, Fallback, Inbox, Lane};
 use bowline_servers::Redis as Server;
+use bowline_store::ReplicaId;
+use bytes::Bytes;
 
 use crate::receiving::{
-    becomes_degraded, becomes_good, receive, receive_until, replica, send_until_taken,
+    becomes_degraded, becomes_good, receive, receive_until, replica, send_until_heard,
+    send_until_taken,
 };
 use crate::servers;
+use crate::way::{Part, Way};
 
 async fn bus(redis: &Server) -> Fallback {
-    let url = redis.url().parse().unwrap();
+    bus_at(&redis.address()).await
+}
+
+async fn bus_at(redis: &str) -> Fallback {
+    let url = format!("redis://{redis}").parse().unwrap();
     Fallback::connect(&url, "it", &servers::postgres()).await.unwrap()
 }
 
@@ -72,4 +80,58 @@ async fn an_inbox_opens_without_redis_and_hears_it_when_it_comes() {
     becomes_good(&there).await;
     there.send(me, Lane::Text, vec!["by redis".into()]).await.unwrap();
     assert_eq!(receive(&mut *inbox, 1).await, [(Lane::Text, "by redis".into())]);
+}
+
+#[tokio::test]
+async fn a_replica_that_alone_cannot_read_redis_is_reached() {
+    one_alone_loses(Part::Reading).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_alone_cannot_write_to_redis_reaches_the_others() {
+    one_alone_loses(Part::Sending).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_alone_loses_redis_reaches_the_others_and_is_reached() {
+    one_alone_loses(Part::All).await;
+}
+
+async fn one_alone_loses(part: Part) {
+    let redis = Server::start().unwrap();
+    let way = Way::to(redis.address()).await;
+    let (here, there) = (bus_at(&way.address).await, bus(&redis).await);
+    let (me, other) = (replica(), replica());
+    let (mut inbox, mut inbox_there) =
+        (here.open(me).await.unwrap(), there.open(other).await.unwrap());
+
+    way.cut(part);
+    let message = (Lane::Control, "is it heard?");
+    send_until_heard(&there, (me, &mut *inbox), message).await;
+    send_until_heard(&here, (other, &mut *inbox_there), message).await;
+    // From then on nothing is lost. Some may be repeated.
+    all_arrive(&there, me, &mut *inbox).await;
+    all_arrive(&here, other, &mut *inbox_there).await;
+
+    way.cut(Part::Nothing);
+    let message = (Lane::Text, "by redis again");
+    send_until_heard(&there, (me, &mut *inbox), message).await;
+    send_until_heard(&here, (other, &mut *inbox_there), message).await;
+    becomes_good(&here).await;
+    all_arrive(&there, me, &mut *inbox).await;
+    all_arrive(&here, other, &mut *inbox_there).await;
+}
+
+/// Sends control messages, and expects them in order.
+async fn all_arrive(bus: &dyn Bus, to: ReplicaId, inbox: &mut dyn Inbox) {
+    let numbers: Vec<_> = (0..50).map(|number| number.to_string()).collect();
+    for number in &numbers {
+        bus.send(to, Lane::Control, vec![Bytes::from(number.clone())]).await.unwrap();
+    }
+    let mut received = receive_until(inbox, "49").await;
+    received.retain(|message| message.parse::<u32>().is_ok());
+    received.dedup();
+    // A batch may hold the second copies, too.
+    received.truncate(numbers.len());
+    assert_eq!(received, numbers);
 }

@@ -10,3 +10,4 @@ mod receiving;
 mod redis;
 mod servers;
 mod speed;
+mod way;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 /// For what must happen.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) fn replica() -> ReplicaId {
     ReplicaId(Uuid::new_v4())
@@ -54,6 +54,24 @@ pub(crate) async fn send_until_taken(bus: &dyn Bus, to: ReplicaId, lane: Lane, m
     while let Err(why) = bus.send(to, lane, vec![Bytes::from(message.to_owned())]).await {
         assert!(Instant::now() < deadline, "{why}");
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sends again and again until that message arrives.
+pub(crate) async fn send_until_heard(
+    bus: &dyn Bus,
+    (to, inbox): (ReplicaId, &mut dyn Inbox),
+    (lane, message): (Lane, &'static str),
+) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        // An error is as good as a loss.
+        let _ = bus.send(to, lane, vec![message.into()]).await;
+        let heard = timeout(Duration::from_millis(50), inbox.next()).await.unwrap_or_default();
+        if heard.contains(&(lane, message.into())) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{message} is not heard");
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod caller;
 mod cancels;
+mod cut_off;
 mod devices;
 mod drains;
 mod faults;
