@@ -112,6 +112,28 @@ impl TextBuffer {
         self.lock().chunks.get(from..).unwrap_or_default().to_vec()
     }
 
+    /// The same up to so many bytes, and at least one.
+    pub(super) fn chunks_within(&self, from: usize, mut limit: usize) -> Vec<Bytes> {
+        let written = self.lock();
+        let mut chunks = Vec::new();
+        for chunk in written.chunks.get(from..).unwrap_or_default() {
+            if !chunks.is_empty() && chunk.len() > limit {
+                break;
+            }
+            limit = limit.saturating_sub(chunk.len());
+            chunks.push(chunk.clone());
+        }
+        chunks
+    }
+
+    /// The text from byte `from` on, up to about so many bytes, as a copy.
+    pub(super) fn text_within(&self, from: usize, limit: usize) -> String {
+        let written = self.lock();
+        let rest = written.text.get(from..).unwrap_or_default();
+        // No limit is smaller than a character.
+        rest[..rest.ceil_char_boundary(limit)].to_owned()
+    }
+
     /// The text from byte `from` on, as a copy.
     pub(crate) fn text_from(&self, from: usize) -> String {
         self.lock().text.get(from..).unwrap_or_default().to_owned()
@@ -170,6 +192,20 @@ mod tests {
         assert!(copy.fill((0, 0), vec![chunk("1")], "a"), "all of it is known");
         assert_eq!((copy.position(), &*copy.text_from(0)), ((2, 3), "aé"));
         assert_eq!(copy.chunks(0), [chunk("1"), chunk("2")]);
+    }
+
+    #[test]
+    fn what_is_read_piece_by_piece_is_the_whole() {
+        let text = buffer();
+        text.push(Some(Bytes::from_static(b"1")), "aé");
+        text.push(Some(Bytes::from_static(b"22")), "🦀");
+        text.push(Some(Bytes::from_static(b"55555")), "");
+        let lengths =
+            |from, limit| text.chunks_within(from, limit).iter().map(Bytes::len).collect();
+        let lengths: Vec<Vec<_>> = vec![lengths(0, 3), lengths(0, 2), lengths(2, 3), lengths(3, 3)];
+        assert_eq!(lengths, [vec![1, 2], vec![1], vec![5], vec![]]);
+        let said = [text.text_within(0, 2), text.text_within(3, 2), text.text_within(7, 2)];
+        assert_eq!(said, ["aé", "🦀", ""]);
     }
 
     #[test]

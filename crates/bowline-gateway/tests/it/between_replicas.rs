@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use crate::bench::{Bench, DEADLINE, Session, answer, eventually, turn};
 use crate::l2_surfaces::join;
-use crate::replicas::Replicas;
+use crate::replicas::{Replicas, stream};
+use crate::upstream::Piece;
 
 /// A bus that counts what it carries, and loses what a test tells it to.
 #[derive(Debug, Default)]
@@ -28,6 +29,9 @@ struct Counting {
     /// Whether what proxies send, and what owners reply, is lost.
     lost_commands: AtomicBool,
     lost_replies: AtomicBool,
+    /// Whether the lane of texts is lost, as it is without Redis; and the largest message of the other one.
+    lost_text: AtomicBool,
+    largest: AtomicUsize,
     /// The first command of each message is one of a later release.
     later_release: AtomicBool,
 }
@@ -69,6 +73,11 @@ impl Bus for Counting {
             let is_lost = |kind: &str, all: &AtomicBool| {
                 !read["message"][kind].is_null() && all.load(Ordering::SeqCst)
             };
+            match lane {
+                Lane::Text if self.lost_text.load(Ordering::SeqCst) => continue,
+                Lane::Text => {}
+                Lane::Control => drop(self.largest.fetch_max(message.len(), Ordering::SeqCst)),
+            }
             if is_lost("ToOwner", &self.lost_commands) || is_lost("ToEdge", &self.lost_replies) {
                 continue;
             }
@@ -180,6 +189,33 @@ async fn g3_a_request_without_a_key_never_runs_twice_although_its_answer_is_lost
     assert_eq!(said.refusal(), (503, "SBP_INTERNAL"), "{}", said.text);
     assert!(said.text.contains("whether this was done is unknown"), "{}", said.text);
     assert_eq!((b.log(&session).await.len(), replicas.upstream.calls().len()), (2, 1));
+}
+
+/// As without Redis, for as long as that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn g18_a_stream_at_another_replica_ends_whole_although_no_text_arrives() {
+    const PIECES: usize = 8000;
+    let bus = Arc::new(Counting::default());
+    let replicas = Replicas::on(2, Arc::clone(&bus), |_| {}).await;
+    let [a, b] = &replicas.all[..] else { panic!() };
+    let session = replicas.session().await;
+    bus.lost_text.store(true, Ordering::SeqCst);
+    let gate = replicas.upstream.gate();
+    let at_b = stream(b, &session, "key");
+    replicas.upstream.until_calls(1).await;
+    let at_a = stream(a, &session, "key");
+    for n in 0..PIECES {
+        gate.send(Piece::Text(format!("wörd {n} "))).unwrap();
+    }
+    drop(gate);
+    let (at_a, at_b) = (at_a.await.unwrap(), at_b.await.unwrap());
+    assert_eq!(at_b.0, 200);
+    let last = format!("wörd {}", PIECES - 1);
+    assert!(at_b.1.contains(&last) && at_b.1.ends_with("data: [DONE]\n\n"));
+    assert!(at_a == at_b, "another stream than the owner's");
+    let largest = bus.largest.load(Ordering::SeqCst);
+    assert!(at_b.1.len() > 1 << 20 && largest < 200 << 10, "{largest} of {}", at_b.1.len());
+    assert_eq!(replicas.upstream.calls().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -76,7 +76,11 @@ impl Replicas {
 }
 
 /// Sends a streamed turn, and returns its whole body.
-fn stream(bench: &Bench, session: &Session, key: &str) -> tokio::task::JoinHandle<(u16, String)> {
+pub(crate) fn stream(
+    bench: &Bench,
+    session: &Session,
+    key: &str,
+) -> tokio::task::JoinHandle<(u16, String)> {
     let mut body = turn(session, "gated", "go");
     body["stream"] = json!(true);
     let request = bench.http.post(bench.url("/v1/chat/completions")).json(&body);

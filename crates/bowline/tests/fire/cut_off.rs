@@ -1,11 +1,13 @@
-//! One replica alone does not reach Redis: whoever asks another replica for its sessions is served.
+//! One replica alone does not reach Redis, or none does: whoever asks another replica is served, and streams end.
 
 use std::time::{Duration, Instant};
 
 use bowline_checker::Outcome;
+use serde_json::json;
 
 use crate::caller::Way;
 use crate::installation::{DATABASE, Installation, REPLICAS};
+use crate::process::DEADLINE;
 use crate::reach::Session;
 use crate::surface::Taste;
 
@@ -67,4 +69,35 @@ async fn g2_a_replica_that_alone_loses_redis_is_reached_and_keeps_its_surfaces_e
     surface.detach().await;
     idle.detach().await;
     assert_eq!(world.verdict(&[session, quiet]).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g18_streams_end_whole_at_each_replica_while_redis_is_down() {
+    let world = Installation::start("0ms").await;
+    let session = world.owned_by_the_first().await;
+    tokio::task::block_in_place(|| world.redis.lock().unwrap().kill().unwrap());
+    let words: String = (0..3000).map(|n| format!("wörd-{n} ")).collect();
+    for number in 0..REPLICAS {
+        let begun = Instant::now();
+        let url = format!("{}/v1/chat/completions", world.reach_at(number).caller_url);
+        let body = json!({
+            "model": "m", "stream": true, "sbp": { "session_id": session.id },
+            "messages": [{ "role": "user", "content": format!("echo {words}") }],
+        });
+        let request = world.http.post(url).json(&body).timeout(DEADLINE);
+        let body = request.send().await.unwrap().text().await.expect("the stream ends");
+        assert!(body.ends_with("data: [DONE]\n\n"), "{}", &body[body.len().min(2000)..]);
+        assert_eq!(said(&body).trim_end(), words.trim_end());
+        println!("replica {number}: streamed after {:?}", begun.elapsed());
+    }
+}
+
+/// The words of a stream.
+fn said(body: &str) -> String {
+    let events = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let chunks = events.filter_map(|event| serde_json::from_str::<serde_json::Value>(event).ok());
+    let text = |chunk: serde_json::Value| {
+        Some(chunk["choices"][0]["delta"]["content"].as_str()?.to_owned())
+    };
+    chunks.filter_map(text).collect()
 }

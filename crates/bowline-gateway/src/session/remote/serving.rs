@@ -359,8 +359,8 @@ impl Serving {
         let text = self.texts.pieces(self.link);
         let (me, remote) = (self.identity.me, &self.sessions.remote);
         // Before the reply that says that the turn has ended.
-        for piece in text {
-            remote.send(me, self.edge, Lane::Text, &Message::Text(Box::new(piece))).await;
+        for (lane, piece) in text {
+            remote.send(me, self.edge, lane, &Message::Text(Box::new(piece))).await;
         }
         if is_new || acknowledge || !replies.is_empty() {
             let state = self.state.clone().filter(|_| is_new);

@@ -1,9 +1,14 @@
 //! The texts of turns that one link follows: chunks of turns that it submitted or joined, and the text
 //! of the running turn while somebody watches.
+//!
+//! Text goes by a lane of its own, which may be lost for as long as a server of the bus is. Whoever streams a
+//! turn must not wait that long for its end: chunks that are asked for after the turn has ended go by the lane
+//! of control messages, some at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowline_bus::Lane;
 use bowline_sbp::id::TurnId;
 use bowline_sbp::session::LiveState;
 use futures_util::future::select_all;
@@ -14,6 +19,12 @@ use crate::session::text::TextBuffer;
 
 /// How long the text of an ended turn is kept for one who has not asked yet how it ended.
 const UNASKED: Duration = Duration::from_secs(60);
+/// About how many bytes of chunks, and of text, are in one piece.
+const PIECE: usize = 512 << 10;
+/// The same for one that goes by the lane of control messages, which are small; and how many such pieces are
+/// sent before the edge has to ask again.
+const CONTROL_PIECE: usize = 64 << 10;
+const CONTROL_PIECES: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Texts {
@@ -32,6 +43,8 @@ struct Followed {
     bytes: usize,
     /// The number of the reply that says how it ended.
     ended: Option<u64>,
+    /// The edge has that reply and misses chunks: how many pieces it may be sent as control messages.
+    overdue: Option<usize>,
     /// Since when its turn neither runs nor waits.
     over: Option<Instant>,
 }
@@ -39,7 +52,38 @@ struct Followed {
 impl Followed {
     fn new(text: Arc<TextBuffer>) -> Self {
         let grew = text.subscribe();
-        Self { text, grew, chunks: None, bytes: 0, ended: None, over: None }
+        Self { text, grew, chunks: None, bytes: 0, ended: None, overdue: None, over: None }
+    }
+
+    /// The next piece that was not sent yet. `is_watched`: somebody reads the text besides its chunks.
+    fn piece(&mut self, link: LinkId, is_watched: bool) -> Option<(Lane, TextPiece)> {
+        let (lane, limit) = match &mut self.overdue {
+            Some(0) => return None,
+            Some(_) => (Lane::Control, CONTROL_PIECE),
+            None => (Lane::Text, PIECE),
+        };
+        let is_watched = is_watched && lane == Lane::Text;
+        let text = &self.text;
+        let said = match is_watched {
+            true => text.text_within(self.bytes, limit),
+            false => String::new(),
+        };
+        let chunks = self.chunks.map_or_else(Vec::new, |from| text.chunks_within(from, limit));
+        if said.is_empty() && chunks.is_empty() {
+            return None;
+        }
+        let at = TextAt {
+            turn: text.turn,
+            attempt: text.attempt,
+            chunks: self.chunks.unwrap_or_default(),
+            bytes: if is_watched { self.bytes } else { 0 },
+        };
+        self.bytes += said.len();
+        self.chunks = self.chunks.map(|sent| sent + chunks.len());
+        self.overdue = self.overdue.map(|left| left - 1);
+        let chunks = chunks.iter().map(|chunk| String::from_utf8_lossy(chunk).into_owned());
+        let piece = TextPiece { link, at, seq: text.seq(), chunks: chunks.collect(), text: said };
+        Some((lane, piece))
     }
 }
 
@@ -48,7 +92,7 @@ impl Texts {
     pub(super) fn follow_chunks(&mut self, text: Arc<TextBuffer>) {
         let followed = self.follow(text);
         followed.chunks.get_or_insert(0);
-        followed.ended = None;
+        (followed.ended, followed.overdue) = (None, None);
     }
 
     /// Drops the texts of turns that ended a while ago and whose end nobody asks for.
@@ -98,36 +142,23 @@ impl Texts {
         if let Some(followed) = self.followed.iter_mut().find(its) {
             followed.bytes = followed.bytes.min(at.bytes);
             followed.chunks = followed.chunks.map(|chunks| chunks.min(at.chunks));
+            followed.overdue = followed.ended.map(|_| CONTROL_PIECES);
         }
     }
 
-    /// What was not sent yet. It counts as sent.
-    pub(super) fn pieces(&mut self, link: LinkId) -> Vec<TextPiece> {
-        let watches = self.watches;
-        let running = self.running.clone();
-        let piece = |followed: &mut Followed| {
+    /// What was not sent yet, and by which lane it goes. It counts as sent.
+    pub(super) fn pieces(&mut self, link: LinkId) -> Vec<(Lane, TextPiece)> {
+        let mut pieces = Vec::new();
+        for followed in &mut self.followed {
+            let running = self.running.as_ref().filter(|_| self.watches);
+            let is_watched = running.is_some_and(|running| Arc::ptr_eq(running, &followed.text));
             // Before it is read, or what is added meanwhile would wake nobody.
             followed.grew.borrow_and_update();
-            let text = &followed.text;
-            let is_watched =
-                watches && running.as_ref().is_some_and(|running| Arc::ptr_eq(running, text));
-            let said = if is_watched { text.text_from(followed.bytes) } else { String::new() };
-            let chunks = followed.chunks.map_or_else(Vec::new, |from| text.chunks(from));
-            if said.is_empty() && chunks.is_empty() {
-                return None;
+            while let Some(piece) = followed.piece(link, is_watched) {
+                pieces.push(piece);
             }
-            let at = TextAt {
-                turn: text.turn,
-                attempt: text.attempt,
-                chunks: followed.chunks.unwrap_or_default(),
-                bytes: if is_watched { followed.bytes } else { 0 },
-            };
-            followed.bytes += said.len();
-            followed.chunks = followed.chunks.map(|sent| sent + chunks.len());
-            let chunks = chunks.iter().map(|chunk| String::from_utf8_lossy(chunk).into_owned());
-            Some(TextPiece { link, at, seq: text.seq(), chunks: chunks.collect(), text: said })
-        };
-        self.followed.iter_mut().filter_map(piece).collect()
+        }
+        pieces
     }
 
     /// Resolves when a followed text has grown; never if none is followed. Cancel-safe.
