@@ -244,7 +244,12 @@ pub(crate) async fn delete(
     credentials: Credentials,
 ) -> Api<StatusCode> {
     let (session, by) = app.engine.allow_in(&credentials, id.0, Action::DeleteSession).await?;
-    app.sessions.handle(session.id).done(Command::Delete).await?;
+    match app.sessions.handle(session.id).done(Command::Delete).await {
+        // It was there just now. A delete whose commit was sent again, because its answer was lost, finds no
+        // session: what proves that a commit was applied is in the session's row.
+        Err(gone) if gone.code == Code::SessionNotFound => {}
+        deleted => deleted?,
+    }
     app.engine.announcements_changed();
     app.engine.audit.did(&by, Deed::DeleteSession, session.id);
     Ok(StatusCode::NO_CONTENT)

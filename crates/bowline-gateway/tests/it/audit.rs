@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, LOCAL_KEY, list, plain, turn};
 use crate::people::{call, get, person, session_of, share};
 
-async fn audit(bench: &Bench) -> Vec<Value> {
+pub(crate) async fn audit(bench: &Bench) -> Vec<Value> {
     let said = get(bench, LOCAL_KEY, "/v1/audit?limit=1000").await;
     assert_eq!(said.status, 200, "{}", said.text);
     list(&said.body["entries"])

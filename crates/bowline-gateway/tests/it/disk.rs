@@ -7,6 +7,7 @@ use bowline_store::{Error, Store};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::audit::audit;
 use crate::bench::{Bench, eventually, turn};
 use crate::failing::Failing;
 use crate::l2_delivery::message;
@@ -116,6 +117,23 @@ async fn g4_a_session_that_was_not_stored_is_not_confirmed() {
         assert_eq!(bench.show(&session).await["status"], "idle", "{operation}");
     }
     assert_eq!(bench.sessions().await.len(), 3);
+}
+
+#[tokio::test]
+async fn g4_a_delete_whose_answer_was_lost_is_answered_and_recorded_as_done() {
+    let upstream = MockUpstream::start().await;
+    let (bench, disk) = on_a_bad_disk(&upstream).await;
+    let session = bench.session().await;
+    let path = format!("/v1/sessions/{}", session.id);
+    disk.lose_answer("delete");
+    let told = bench.call(Method::DELETE, &path, &[], &Value::Null).await;
+    assert_eq!(told.status, 204, "{}", told.text);
+    assert!(bench.sessions().await.is_empty());
+    let deeds = audit(&bench).await;
+    let deleted = deeds.iter().filter(|deed| deed["action"] == "session.delete");
+    assert!(deleted.map(|deed| &deed["object"]).eq([&session.id]), "{deeds:?}");
+    let again = bench.call(Method::DELETE, &path, &[], &Value::Null).await;
+    assert_eq!(again.status, 404, "{}", again.text);
 }
 
 #[tokio::test]

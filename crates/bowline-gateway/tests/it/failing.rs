@@ -44,6 +44,8 @@ pub(crate) struct Failing {
     refused: Mutex<(Option<&'static str>, usize)>,
     /// The kind of write whose next commit is fenced: another replica owns the session.
     fenced: Mutex<Option<&'static str>>,
+    /// The kind of write whose next commit is stored, and whose answer is lost.
+    unanswered: Mutex<Option<&'static str>>,
     /// The operation whose next call waits for this signal.
     held: Mutex<Option<(&'static str, oneshot::Receiver<()>)>>,
     /// The operations that have completed.
@@ -67,6 +69,7 @@ impl Failing {
             next: Mutex::default(),
             refused: Mutex::default(),
             fenced: Mutex::default(),
+            unanswered: Mutex::default(),
             held: Mutex::default(),
             ended: Mutex::default(),
             leases: Mutex::new(LeasesEnd::Never),
@@ -95,6 +98,11 @@ impl Failing {
     /// The next commit with that kind of write is fenced, once: another replica owns the session.
     pub(crate) fn fence(&self, operation: &'static str) {
         *self.fenced.lock().unwrap() = Some(operation);
+    }
+
+    /// The next commit with that kind of write is stored, and its answer is lost, once.
+    pub(crate) fn lose_answer(&self, operation: &'static str) {
+        *self.unanswered.lock().unwrap() = Some(operation);
     }
 
     /// The next call of that operation waits for the signal.
@@ -376,6 +384,9 @@ impl Sessions for Failing {
         self.until_let_go(is_it).await;
         let outcome = self.store.commit(commit).await;
         self.ended.lock().unwrap().extend(&writes);
+        if self.unanswered.lock().unwrap().take_if(|name| is_it(name)).is_some() {
+            return Err(CommitError::Unknown("a test says so".into()));
+        }
         outcome
     }
 }
