@@ -93,15 +93,16 @@ pub(super) async fn lock_unused(tx: &Connection, id: ExportId, at: Timestamp) ->
     }
 }
 
+/// Whether nobody had used it up before: then it is now (G7).
 pub(super) async fn use_up(
     tx: &Connection,
     id: ExportId,
     by: SessionId,
     at: Timestamp,
-) -> Attempt<()> {
-    let sql = "UPDATE exports SET imported_at = $2, imported_as = $3 WHERE id = $1";
-    tx.execute(sql, &[&id.0, &millis(at), &by.0]).await?;
-    Ok(())
+) -> Attempt<bool> {
+    let sql = "UPDATE exports SET imported_at = $2, imported_as = $3
+               WHERE id = $1 AND imported_at IS NULL";
+    Ok(tx.execute(sql, &[&id.0, &millis(at), &by.0]).await? == 1)
 }
 
 /// The exports of a session, newest first; also of a deleted one.

@@ -423,8 +423,9 @@ async fn confirm(
         _ => return Ok(Ok(own)),
     }
     tx.execute("UPDATE reservations SET state = 'confirmed' WHERE id = $1", &[&id.0]).await?;
+    // That the token was not used yet was decided above; no token leads to the export of the bundle.
     for export in [own.export, own.bundle] {
-        exports::use_up(tx, export, forward.session, at).await?;
+        let _ = exports::use_up(tx, export, forward.session, at).await?;
     }
     // Whoever owns the session here is fenced at its next commit.
     tx.execute(

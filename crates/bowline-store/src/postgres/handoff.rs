@@ -56,7 +56,9 @@ pub(super) async fn write(tx: &Connection, source: SessionId, handed: &HandedOff
     };
     exports::insert(tx, &export).await?;
     pass_as("handoff", "export");
-    exports::use_up(tx, handoff.export_id, new.id, *at).await?;
+    if !exports::use_up(tx, handoff.export_id, new.id, *at).await? {
+        return Err(Error::Consumed.into());
+    }
     pass_as("handoff", "used-up");
     let edge = Edge {
         kind: EdgeKind::Handoff,

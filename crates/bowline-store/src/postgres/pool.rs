@@ -4,6 +4,8 @@
 //! - A connection whose transaction did not end goes to nobody else: it is closed, and the server takes the
 //!   transaction back.
 //! - Every wait for the server ends, also where a proxy or a network swallows its answers and keeps the connection.
+//! - No statement of a transaction is sent before its `BEGIN` has succeeded, or would be a transaction of its own;
+//!   but for those that write nothing then: reads, and commits of sessions ([`super::statements`]).
 //! - A transaction in which a statement failed is never reported as committed, whatever the operation makes of
 //!   the failure: PostgreSQL answers its `COMMIT` with a quiet rollback.
 
@@ -34,6 +36,15 @@ const MOST_TRIES: u32 = 8;
 /// After the time that the server may take for a statement, which it ends itself.
 const MORE_THAN_A_STATEMENT: Duration = Duration::from_secs(5);
 const SILENT: &str = "the database does not answer";
+
+/// How a transaction begins.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    /// Statements wait until it has begun.
+    First(&'static str),
+    /// They are sent together with this one, which saves a round trip: they do no harm if it fails.
+    Together(&'static str),
+}
 
 type Answered<T> = std::result::Result<T, tokio_postgres::Error>;
 
@@ -89,7 +100,8 @@ impl Pool {
         &self,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
-        self.run(Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), operation).await
+        let begin = Begin::Together("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        self.run(Some(begin), operation).await
     }
 
     /// Runs one transaction. If it conflicts with another one it is run again, so the operation must only
@@ -98,7 +110,7 @@ impl Pool {
         &self,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
-        self.run(Some("BEGIN"), operation).await
+        self.run(Some(Begin::First("BEGIN")), operation).await
     }
 
     /// The same for the commit of a session, with the reason why nothing was stored, or why that is unknown.
@@ -106,7 +118,7 @@ impl Pool {
         &self,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
-        self.try_often(Some(statements::BEGIN), operation).await
+        self.try_often(Some(Begin::Together(statements::BEGIN)), operation).await
     }
 
     pub(super) fn close(&self) {
@@ -115,7 +127,7 @@ impl Pool {
 
     async fn run<T, F: Answer<T>>(
         &self,
-        begin: Option<&str>,
+        begin: Option<Begin>,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T> {
         self.try_often(begin, operation).await.map_err(Error::from)
@@ -123,7 +135,7 @@ impl Pool {
 
     async fn try_often<T, F: Answer<T>>(
         &self,
-        begin: Option<&str>,
+        begin: Option<Begin>,
         operation: impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
         let mut tries = 1;
@@ -141,15 +153,24 @@ impl Pool {
 
     async fn attempt<T, F: Answer<T>>(
         &self,
-        begin: Option<&str>,
+        begin: Option<Begin>,
         operation: &impl Fn(Arc<Connection>) -> F,
     ) -> Attempt<T> {
         let connection = Arc::new(Connection::new(self.connections.get().await?, self.patience));
         let Some(begin) = begin else { return operation(connection).await };
-        // Polled in this order, so both are sent before the first one is answered.
-        let (begun, done) =
-            tokio::join!(biased; connection.begin(begin), operation(Arc::clone(&connection)));
-        begun?;
+        let done = match begin {
+            Begin::First(begin) => {
+                connection.begin(begin).await?;
+                operation(Arc::clone(&connection)).await
+            }
+            Begin::Together(begin) => {
+                let operation = operation(Arc::clone(&connection));
+                // Polled in this order, so both are sent before the first one is answered.
+                let (begun, done) = tokio::join!(biased; connection.begin(begin), operation);
+                begun?;
+                done
+            }
+        };
         match done {
             Ok(value) => connection.commit().await.map(|()| value),
             Err(fault) => {

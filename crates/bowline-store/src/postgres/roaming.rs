@@ -115,8 +115,10 @@ pub(super) async fn import(tx: &Connection, import: &NewImport) -> Attempt<Deriv
     pass_as("import", "carried");
     memory::remember(tx, &owner_of(import), &import.memories).await?;
     pass_as("import", "memories");
-    if let Some(export) = used_up {
-        exports::use_up(tx, export, new.id, new.at).await?;
+    if let Some(export) = used_up
+        && !exports::use_up(tx, export, new.id, new.at).await?
+    {
+        return Err(Error::Consumed.into());
     }
     pass_as("import", "used-up");
     let edge = Edge {

@@ -80,10 +80,18 @@ pub(super) fn check_unused(conn: &Connection, id: ExportId, at: Timestamp) -> Re
     }
 }
 
-pub(super) fn use_up(conn: &Connection, id: ExportId, by: SessionId, at: Timestamp) -> Result<()> {
-    conn.prepare_cached("UPDATE exports SET imported_at = ?2, imported_as = ?3 WHERE id = ?1")?
-        .execute(params![id.as_bytes(), millis(at), by.as_bytes()])?;
-    Ok(())
+/// Whether nobody had used it up before: then it is now (G7).
+pub(super) fn use_up(
+    conn: &Connection,
+    id: ExportId,
+    by: SessionId,
+    at: Timestamp,
+) -> Result<bool> {
+    let sql = "UPDATE exports SET imported_at = ?2, imported_as = ?3
+               WHERE id = ?1 AND imported_at IS NULL";
+    let changed =
+        conn.prepare_cached(sql)?.execute(params![id.as_bytes(), millis(at), by.as_bytes()])?;
+    Ok(changed == 1)
 }
 
 /// The exports of a session, newest first; also of a deleted one.

@@ -399,7 +399,8 @@ fn confirm(
     let sql = "UPDATE reservations SET state = 'confirmed' WHERE id = ?1";
     conn.prepare_cached(sql)?.execute([id.0.as_bytes()])?;
     for export in [own.export, own.bundle] {
-        exports::use_up(conn, export, forward.session, at)?;
+        // That the token was not used yet was decided above; no token leads to the export of the bundle.
+        let _ = exports::use_up(conn, export, forward.session, at)?;
     }
     // Whoever owns the session here is fenced at its next commit.
     conn.prepare_cached(

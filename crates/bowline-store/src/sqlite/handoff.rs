@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::rows::Key;
 use super::{exports, roaming, rows, titles};
 use crate::failpoint;
-use crate::{Edge, EdgeKind, NewExport, NewSession, Result, SnapshotKind};
+use crate::{Edge, EdgeKind, Error, NewExport, NewSession, Result, SnapshotKind};
 
 pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Result<()> {
     let HandedOff { handoff, packed, point, at } = handed;
@@ -48,7 +48,9 @@ pub(super) fn write(conn: &Connection, source: Key, handed: &HandedOff) -> Resul
         },
     )?;
     failpoint::pass("export");
-    exports::use_up(conn, handoff.export_id, new.id, *at)?;
+    if !exports::use_up(conn, handoff.export_id, new.id, *at)? {
+        return Err(Error::Consumed);
+    }
     failpoint::pass("used-up");
     let edge = Edge {
         kind: EdgeKind::Handoff,

@@ -64,8 +64,10 @@ pub(super) fn import(conn: &Connection, import: NewImport) -> Result<Derived> {
     failpoint::pass("carried");
     memory::remember(conn, &of, &import.memories)?;
     failpoint::pass("memories");
-    if let Some(export) = used_up {
-        exports::use_up(conn, export, new.id, new.at)?;
+    if let Some(export) = used_up
+        && !exports::use_up(conn, export, new.id, new.at)?
+    {
+        return Err(Error::Consumed);
     }
     failpoint::pass("used-up");
     let edge = Edge {

@@ -15,6 +15,7 @@ use crate::fixture::*;
 use crate::leases::{append, load, owned, replica};
 use crate::live::*;
 use crate::postgres_server::{Server, config, connected, fresh_url, shared, until};
+use crate::roaming::{exported, using_up};
 
 async fn open(url: &str) -> S {
     Arc::new(Postgres::open(&config(url)).await.unwrap())
@@ -243,16 +244,34 @@ async fn carry(
     }
 }
 
+/// Passes on everything, with a first word of that statement that PostgreSQL does not know.
+fn spoil(bytes: &mut [u8], statement: &[u8]) -> bool {
+    let found = bytes.windows(statement.len()).position(|window| window == statement);
+    found.into_iter().for_each(|at| bytes[at] = b'X');
+    true
+}
+
+/// Two statements of an import, each of which would be a transaction of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn g7_an_import_whose_transaction_did_not_begin_uses_up_no_token() {
+    let (url, is_spoilt) = proxied(&fresh_url().await, |bytes| spoil(bytes, b"BEGIN\0")).await;
+    let store = open(&url).await;
+    let export = exported(&store).await;
+    let import = using_up(export);
+    is_spoilt.store(true, Ordering::Relaxed);
+    let refused = store.import(import.clone()).await;
+    is_spoilt.store(false, Ordering::Relaxed);
+    assert!(refused.is_err(), "{refused:?}");
+    let found = store.export(export).await.unwrap().unwrap();
+    assert_eq!(found.0.imported, None, "used up by an import that failed");
+    assert!(store.session(import.session.id).await.unwrap().is_none());
+    store.import(import).await.unwrap();
+}
+
 /// Whoever ends a statement from outside may hit the `BEGIN` of statements that are on their way already.
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_commit_whose_transaction_did_not_begin_writes_nothing() {
-    const BEGIN: &[u8] = b"BEGIN;";
-    fn spoils(bytes: &mut [u8]) -> bool {
-        let found = bytes.windows(BEGIN.len()).position(|window| window == BEGIN);
-        found.into_iter().for_each(|at| bytes[at] = b'X');
-        true
-    }
-    let (url, is_spoilt) = proxied(&fresh_url().await, spoils).await;
+    let (url, is_spoilt) = proxied(&fresh_url().await, |bytes| spoil(bytes, b"BEGIN;")).await;
     let store = open(&url).await;
     let me = replica(&store).await;
     let loaded = owned(&store, me).await;

@@ -34,11 +34,11 @@ backends! {
 }
 
 /// An import that consumes this export.
-fn using_up(export: ExportId) -> NewImport {
+pub(crate) fn using_up(export: ExportId) -> NewImport {
     NewImport { export_id: Some(export), consume: true, ..import_of("elsewhere", 2) }
 }
 
-async fn exported(store: &S) -> ExportId {
+pub(crate) async fn exported(store: &S) -> ExportId {
     let session = made(store).await;
     store.keep_export(export_of(session.id)).await.unwrap().id
 }
