@@ -4,7 +4,9 @@
 //! meanwhile is the next one. So a batch is as large as the server is slow, and no timer is needed.
 //! While the connection is lost messages are refused at once: who waits may take another way.
 //!
-//! Invariant: a send ends within [`SEND_LIMIT`], whatever the server does.
+//! Invariants
+//! - A send ends within [`SEND_LIMIT`] and the time that is allowed for its size, whatever the server does.
+//! - What was given up is not written: it is sent again, and a slow server is not given both.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,11 +21,16 @@ use tokio::time::{sleep, timeout};
 use crate::health::{Reporter, Reports};
 use crate::{BusError, Lane};
 
-/// The longest time that a send takes.
+/// The longest time that a send of a small message takes.
 const SEND_LIMIT: Duration = Duration::from_secs(2);
 
-/// The longest time that a server takes for one batch, or for a new connection.
+/// The longest time that a server takes for one small batch, or for a new connection.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_millis(1500);
+
+/// How much longer a large batch may take: 1 MiB a second is the slowest bus that is of use for it.
+fn time_for(bytes: usize) -> Duration {
+    Duration::from_secs(1).mul_f64(bytes as f64 / f64::from(1 << 20))
+}
 
 /// The wait before a new connection.
 pub(crate) const BACKOFF: Backoff =
@@ -67,6 +74,12 @@ pub(crate) struct Outgoing {
     pub(crate) to: ReplicaId,
     pub(crate) messages: Vec<Bytes>,
     done: oneshot::Sender<Result<Receiver, BusError>>,
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(Bytes::len).sum()
+    }
 }
 
 /// The queues of a bus, one for each lane: neither waits for the other.
@@ -115,6 +128,7 @@ impl SendQueue {
         if messages.is_empty() {
             return Ok(Receiver::Reads);
         }
+        let limit = SEND_LIMIT + time_for(messages.iter().map(Bytes::len).sum());
         let stopped = || BusError::Unreachable("its connection has ended".into());
         let sent = async {
             let (done, result) = oneshot::channel();
@@ -122,7 +136,7 @@ impl SendQueue {
             waiting.map_err(|_| stopped())?;
             result.await.map_err(|_| stopped())?
         };
-        timeout(SEND_LIMIT, sent).await.unwrap_or_else(|_| Err(no_answer()))
+        timeout(limit, sent).await.unwrap_or_else(|_| Err(no_answer()))
     }
 }
 
@@ -177,9 +191,14 @@ impl<T: Transport> Sender<T> {
                 first = self.queue.recv() => first.ok_or(Closed)?,
                 why = self.transport.lost(&mut connection) => return Ok(why),
             };
-            let batch = self.gather(first);
+            let mut batch = self.gather(first);
+            batch.retain(|outgoing| !outgoing.done.is_closed());
+            if batch.is_empty() {
+                continue;
+            }
+            let limit = ANSWER_LIMIT + time_for(batch.iter().map(Outgoing::bytes).sum());
             let written = self.transport.write(&mut connection, &batch);
-            let result = timeout(ANSWER_LIMIT, written).await.unwrap_or_else(|_| Err(no_answer()));
+            let result = timeout(limit, written).await.unwrap_or_else(|_| Err(no_answer()));
             let receiver = |to| match &result {
                 Ok(silent) if silent.contains(&to) => Ok(Receiver::Silent),
                 Ok(_) => Ok(Receiver::Reads),
@@ -199,9 +218,9 @@ impl<T: Transport> Sender<T> {
         let mut batch = vec![first];
         let (mut messages, mut bytes) = (0, 0);
         loop {
-            let last = &batch[batch.len() - 1].messages;
-            messages += last.len();
-            bytes += last.iter().map(Bytes::len).sum::<usize>();
+            let last = &batch[batch.len() - 1];
+            messages += last.messages.len();
+            bytes += last.bytes();
             if messages >= BATCH_MESSAGES || bytes >= BATCH_BYTES {
                 return batch;
             }
@@ -237,4 +256,75 @@ impl<T: Transport> Sender<T> {
 
 async fn connect<T: Transport>(transport: &T) -> Result<T::Connection, BusError> {
     timeout(ANSWER_LIMIT, transport.connect()).await.unwrap_or_else(|_| Err(no_answer()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Tells what it is given to write, and takes a permit for it.
+    struct Gated {
+        gate: Arc<Semaphore>,
+        begun: mpsc::UnboundedSender<Vec<Bytes>>,
+    }
+
+    impl Transport for Gated {
+        type Connection = ();
+
+        async fn connect(&self) -> Result<(), BusError> {
+            Ok(())
+        }
+
+        async fn lost(&self, (): &mut ()) -> BusError {
+            std::future::pending().await
+        }
+
+        async fn write(
+            &self,
+            (): &mut (),
+            batch: &[Outgoing],
+        ) -> Result<HashSet<ReplicaId>, BusError> {
+            let messages = batch.iter().flat_map(|outgoing| outgoing.messages.clone());
+            self.begun.send(messages.collect()).map_err(|_| no_answer())?;
+            self.gate.acquire().await.map_err(|_| no_answer())?.forget();
+            Ok(HashSet::new())
+        }
+    }
+
+    fn message(text: &'static str) -> Vec<Bytes> {
+        vec![Bytes::from_static(text.as_bytes())]
+    }
+
+    #[tokio::test]
+    async fn what_its_sender_gave_up_is_not_written() {
+        let (gate, to) = (Arc::new(Semaphore::new(0)), ReplicaId(Uuid::nil()));
+        let (begun, mut written) = mpsc::unbounded_channel();
+        let transport = Gated { gate: Arc::clone(&gate), begun };
+        let queue = Arc::new(SendQueue::start(transport, Reports::new().reporter()));
+        let send = |text| {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { queue.send(to, message(text)).await })
+        };
+        let first = send("first");
+        assert_eq!(written.recv().await, Some(message("first")));
+        tokio::select! {
+            biased;
+            _ = queue.send(to, message("given up")) => panic!("nothing is written yet"),
+            () = std::future::ready(()) => {}
+        }
+        let again = send("again");
+        gate.add_permits(2);
+        assert_eq!(first.await.unwrap(), Ok(Receiver::Reads));
+        assert_eq!(written.recv().await, Some(message("again")));
+        assert_eq!(again.await.unwrap(), Ok(Receiver::Reads));
+    }
+
+    #[test]
+    fn large_messages_have_more_time() {
+        assert_eq!(time_for(1000).as_millis(), 0);
+        assert_eq!(time_for(8 << 20), Duration::from_secs(8));
+    }
 }

@@ -2,17 +2,21 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline_sbp::session::ReplicaId;
 
 use super::Streams;
 use super::connection::{Connection, failed};
 use crate::numbering::Numbers;
-use crate::send_queue::{ANSWER_LIMIT, Outgoing, Transport};
+use crate::send_queue::{Outgoing, Transport};
 use crate::{BusError, Lane};
 
 /// Streams expire as long after the last message.
 const EXPIRY_MS: u64 = 60_000;
+
+/// How long the client library waits. Longer than any batch may take: who sends it counts the time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The name of the field with the number of a message, and with the message itself.
 pub(super) const NUMBER: &[u8] = b"n";
@@ -37,7 +41,7 @@ impl Transport for StreamWriter {
     type Connection = Connection;
 
     async fn connect(&self) -> Result<Connection, BusError> {
-        self.streams.server.connect(ANSWER_LIMIT).await
+        self.streams.server.connect(PATIENCE).await
     }
 
     async fn lost(&self, connection: &mut Connection) -> BusError {

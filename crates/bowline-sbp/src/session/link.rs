@@ -8,6 +8,9 @@
 //! How soon something is sent again follows how long acknowledgements take, and doubles each time: a bus
 //! that is slow, or full, is not given more to carry because of that.
 //!
+//! What is due goes in messages of about [`MESSAGE`] bytes: a large one is neither written in the time that a bus
+//! takes for a batch, nor again and again with each small one behind it.
+//!
 //! Pure: callers pass `now`, and carry messages and acknowledgements.
 //!
 //! | arrives | the receiver |
@@ -23,6 +26,9 @@
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+/// The most bytes of items that are due at once, unless one alone has more.
+const MESSAGE: usize = 1 << 20;
 
 /// How soon what is not acknowledged is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +57,7 @@ pub struct LinkSender<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
+    bytes: usize,
     since: Instant,
     /// When it was sent first and last, if it was.
     sent: Option<(Instant, Instant)>,
@@ -86,9 +93,9 @@ impl<T: Clone> LinkSender<T> {
         }
     }
 
-    /// Adds an item and returns its number. It is due at once.
-    pub fn push(&mut self, item: T, now: Instant) -> u64 {
-        self.waiting.push_back(Waiting { item, since: now, sent: None });
+    /// Adds an item of about that size and returns its number. It is due at once.
+    pub fn push(&mut self, item: T, bytes: usize, now: Instant) -> u64 {
+        self.waiting.push_back(Waiting { item, bytes, since: now, sent: None });
         self.base + self.waiting.len() as u64 - 1
     }
 
@@ -107,7 +114,8 @@ impl<T: Clone> LinkSender<T> {
         self.waiting.is_empty()
     }
 
-    /// The items that are to be sent now, in order, with their numbers. They count as sent.
+    /// The items that are to be sent now, in order, with their numbers, as many as one message takes. They count as
+    /// sent. More may be due at once: those that were never sent, and others when these are acknowledged.
     pub fn due(&mut self, now: Instant) -> Vec<(u64, T)> {
         // What is behind a lost message was ignored by the receiver, so all of it goes again.
         let oldest = self.waiting.front().and_then(|first| first.sent);
@@ -115,9 +123,13 @@ impl<T: Clone> LinkSender<T> {
         if again {
             self.repetitions = self.repetitions.saturating_add(1);
         }
-        let mut due = Vec::new();
+        let (mut due, mut bytes) = (Vec::new(), 0);
         for (number, waiting) in (self.base..).zip(&mut self.waiting) {
             if again || waiting.sent.is_none() {
+                bytes += waiting.bytes;
+                if bytes > MESSAGE && !due.is_empty() {
+                    break;
+                }
                 waiting.sent = Some((waiting.sent.map_or(now, |(first, _)| first), now));
                 due.push((number, waiting.item.clone()));
             }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use self::texts::Copies;
 use super::beat::TRUSTED;
-use super::wire::{Item, LinkId, Message, ReplyTo, ToOwner};
+use super::wire::{Item, LinkId, Message, ReplyTo, ToOwner, size_of};
 use super::{ACKNOWLEDGE, Incoming, PACE, at, sender};
 use crate::session::driver::{Driver, Envelope, ReplyAndText, TaskReport};
 use crate::session::registry::LiveSessions;
@@ -233,7 +233,7 @@ impl<'a> Proxy<'a> {
         if forwarded {
             return;
         }
-        let number = self.items.push(Arc::new(Item::Command(command)), Instant::now());
+        let number = self.push(Item::Command(command));
         self.driver.replies.insert(CommandId(number), reply);
     }
 
@@ -243,7 +243,12 @@ impl<'a> Proxy<'a> {
         if let Fact::SurfaceGone { epoch } = &fact {
             self.attached.remove(epoch);
         }
-        self.items.push(Arc::new(Item::Fact(fact)), Instant::now());
+        self.push(Item::Fact(fact));
+    }
+
+    fn push(&mut self, item: Item) -> u64 {
+        let bytes = size_of(&item);
+        self.items.push(Arc::new(item), bytes, Instant::now())
     }
 
     /// Sends what is to be sent.

@@ -29,7 +29,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 
 use self::text::Texts;
-use super::wire::{Item, LinkId, Message, ReplyTo, StateAt, TextAt, ToEdge, ToOwner};
+use super::wire::{Item, LinkId, Message, ReplyTo, StateAt, TextAt, ToEdge, ToOwner, size_of};
 use super::{ACKNOWLEDGE, CUT_OFF, Incoming, PACE, SILENCE, at, sender};
 use crate::session::driver::{Envelope, ReplyAndText, TaskReport};
 use crate::session::live::{Live, Phase};
@@ -330,7 +330,8 @@ impl Serving {
         };
         self.streams.remove(&command);
         let reply = ReplyTo { command, version: self.version, text, reply };
-        self.replies.push(Arc::new(reply), Instant::now());
+        let bytes = size_of(&reply);
+        self.replies.push(Arc::new(reply), bytes, Instant::now());
     }
 
     /// Takes note of a newer state.

@@ -249,6 +249,25 @@ impl Message {
     }
 }
 
+/// How many bytes something has in a message.
+pub(super) fn size_of(part: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // What cannot be written is in no message.
+    let _ = serde_json::to_writer(&mut count, part);
+    count.0
+}
+
 impl StateAt {
     pub(super) fn new(version: u64, state: Arc<LiveState>, now: Instant) -> Self {
         let left = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;

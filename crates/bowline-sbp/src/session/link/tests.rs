@@ -7,11 +7,33 @@ use super::*;
 const PAUSE: Duration = Duration::from_millis(100);
 const PACE: Pace = Pace { first: PAUSE, longest: Duration::from_secs(2) };
 
+#[test]
+fn g11_items_of_any_number_and_size_go_in_bounded_messages_and_all_go() {
+    let (start, half) = (Instant::now(), MESSAGE / 2);
+    let mut sender = LinkSender::new(PACE, u32::MAX);
+    for (item, bytes) in [half, half, 1, 3 * MESSAGE, 1, 1].into_iter().enumerate() {
+        sender.push(item, bytes, start);
+    }
+    let numbers = |due: Vec<(u64, usize)>| due.iter().map(|(number, _)| *number).collect();
+    let mut messages: Vec<Vec<u64>> = Vec::new();
+    while sender.deadline() == Some(start) {
+        messages.push(numbers(sender.due(start)));
+    }
+    assert_eq!(messages, [vec![1, 2], vec![3], vec![4], vec![5, 6]]);
+    // Again: the first ones, and the next when these have arrived.
+    let mut now = start + PAUSE;
+    assert_eq!(numbers(sender.due(now)), [1, 2]);
+    assert!(sender.due(now).is_empty());
+    sender.acknowledged(2, now);
+    now = sender.deadline().unwrap().max(now);
+    assert_eq!(numbers(sender.due(now)), [3]);
+}
+
 /// One that always waits as long as it may.
 fn sender(items: u64, now: Instant) -> LinkSender<u64> {
     let mut sender = LinkSender::new(PACE, u32::MAX);
     for item in 1..=items {
-        assert_eq!(sender.push(item * 10, now), item);
+        assert_eq!(sender.push(item * 10, 1, now), item);
     }
     sender
 }
@@ -54,7 +76,7 @@ const MILLI: Duration = Duration::from_millis(1);
 
 /// When one item is sent in the first ten seconds, in milliseconds.
 fn times(mut sender: LinkSender<u64>, start: Instant) -> Vec<u64> {
-    sender.push(1, start);
+    sender.push(1, 1, start);
     let at = |ms| start + Duration::from_millis(ms);
     (0..10_000).filter(|ms| !sender.due(at(*ms)).is_empty()).collect()
 }
@@ -84,10 +106,10 @@ fn waits_begin_anew_when_something_is_acknowledged_or_the_other_end_is_back() {
     // It took 810 ms, as far as is known: the next one may take as long.
     assert_eq!(sender.deadline(), Some(at(800 + 810 * 3 / 2)));
     sender.acknowledged(2, at(820));
-    sender.push(30, at(2000));
+    sender.push(30, 1, at(2000));
     sender.due(at(2000));
     sender.acknowledged(3, at(2010));
-    sender.push(40, at(3000));
+    sender.push(40, 1, at(3000));
     sender.due(at(3000));
     assert_eq!(sender.deadline(), Some(at(3100)));
 }
@@ -102,7 +124,7 @@ fn what_takes_its_usual_time_is_not_sent_again() {
         // The first acknowledgement shows how long they take.
         assert_eq!(copies, if item == 0 { 4 } else { 1 }, "{item}");
         sender.acknowledged(99, sent + Duration::from_secs(1));
-        sender.push(1, sent + Duration::from_secs(2));
+        sender.push(1, 1, sent + Duration::from_secs(2));
     }
 }
 
@@ -111,7 +133,7 @@ fn a_new_message_does_not_wait_for_the_pause_of_an_older_one() {
     let start = Instant::now();
     let mut sender = sender(1, start);
     sender.due(start);
-    sender.push(20, start);
+    sender.push(20, 1, start);
     assert!(sender.deadline().is_some_and(|at| at <= start));
     assert_eq!(sender.due(start), [(2, 20)]);
 }
@@ -224,7 +246,7 @@ impl World {
         match event {
             Event::Push => {
                 self.pushed += 1;
-                self.sender.push(self.pushed, self.now);
+                self.sender.push(self.pushed, 1, self.now);
             }
             Event::Send(later) => self.send(later),
             Event::Arrive { which, again } => self.arrive(which, again),

@@ -135,7 +135,7 @@ impl World {
         let now = self.now;
         let edge = &mut self.edges[edge];
         edge.sent += 1;
-        edge.sender.push(edge.sent, now);
+        edge.sender.push(edge.sent, 1, now);
     }
 
     /// Time passes, and an edge sends what is due.

@@ -117,8 +117,7 @@ impl Proxy<'_> {
             }
             // Whoever attached is gone.
             Some(epoch) => {
-                let fact = Item::Fact(Fact::SurfaceGone { epoch });
-                self.items.push(Arc::new(fact), Instant::now());
+                self.push(Item::Fact(Fact::SurfaceGone { epoch }));
             }
             None => {}
         }

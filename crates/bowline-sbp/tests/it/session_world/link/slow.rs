@@ -94,7 +94,7 @@ impl Slow {
         while self.elapsed() < ALL {
             self.now += STEP;
             if self.elapsed() < BUSY && self.random.percent(2) {
-                self.sender.push((), self.now);
+                self.sender.push((), 1, self.now);
                 self.copies.push(0);
             }
             if self.now - alive >= ALIVE {
