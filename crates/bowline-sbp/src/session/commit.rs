@@ -108,7 +108,24 @@ pub enum Write {
     Delete,
 }
 
+impl Commit {
+    /// About how many bytes of text it stores.
+    pub fn bytes(&self) -> usize {
+        self.writes.iter().map(Write::bytes).sum()
+    }
+}
+
 impl Write {
+    /// The same of one write. What is always small does not count.
+    fn bytes(&self) -> usize {
+        match self {
+            Write::Accept { turn, .. } => turn.request.len(),
+            Write::Append { entries, .. } => entries.iter().map(|it| it.entry.bytes()).sum(),
+            Write::End { result, .. } => result.as_ref().map_or(0, String::len),
+            _ => 0,
+        }
+    }
+
     /// The name of the variant, for tests and logs.
     pub fn name(&self) -> &'static str {
         match self {

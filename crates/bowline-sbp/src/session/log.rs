@@ -42,6 +42,14 @@ pub struct NewEntry {
 }
 
 impl NewEntry {
+    /// About how many bytes of text it stores.
+    pub(super) fn bytes(&self) -> usize {
+        let carried = self.carried.as_ref().map_or(0, String::len);
+        let instruction = self.instruction.iter().flatten();
+        let said = instruction.chain([&self.message]).map(|message| message.as_json().len());
+        carried + said.sum::<usize>()
+    }
+
     /// An entry of that kind with default values.
     pub fn new(kind: EntryKind, message: Message) -> Self {
         Self {

@@ -6,6 +6,7 @@
 //!
 //! Invariants
 //! - A commit is answered `Ok` only after the answer to `COMMIT`, and only if every statement before it succeeded.
+//! - A batch is bounded by number and by size: what one commit waits for is sent well within [`ANSWER`].
 //! - If a batch fails because of its data, its commits are run again one by one: one bad commit fails nobody else.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -30,6 +31,8 @@ use super::{batch, commit, statements};
 
 /// The most commits in one transaction: bounds how long the first one waits for the rest.
 const BATCH: usize = 256;
+/// The most bytes of text in one transaction, unless a single commit has more.
+const BATCH_BYTES: usize = 8 << 20;
 /// The most commits that wait; further callers wait for a free slot.
 const QUEUE: usize = 1024;
 /// How long the database may take to answer a batch. After that its connection is given up.
@@ -134,7 +137,8 @@ impl Link {
             {
                 later.push_back(next);
             }
-            let batch = gather(&mut later);
+            let batch =
+                gather(&mut later, |waiting| (waiting.commit.session, waiting.commit.bytes()));
             self.answer(batch).await;
         }
     }
@@ -254,17 +258,21 @@ impl Link {
     }
 }
 
-/// The first commit of each session, in their order; the others stay.
-fn gather(later: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+/// The first commit of each session, in their order, as many as one transaction takes; the others stay. `of`: the
+/// session of a commit, and its bytes.
+fn gather<T>(later: &mut VecDeque<T>, of: impl Fn(&T) -> (SessionId, usize)) -> Vec<T> {
     let (mut batch, mut rest, mut sessions) = (Vec::new(), VecDeque::new(), HashSet::new());
+    let mut total = 0;
     while let Some(waiting) = later.pop_front() {
-        match batch.len() < BATCH && sessions.insert(waiting.commit.session) {
-            true => batch.push(waiting),
-            // Also those behind it of the same session.
-            false => {
-                sessions.insert(waiting.commit.session);
-                rest.push_back(waiting);
+        let (session, bytes) = of(&waiting);
+        let fits = batch.len() < BATCH && total + bytes <= BATCH_BYTES;
+        // Inserted in any case: also those behind it of the same session stay.
+        match sessions.insert(session) && (fits || batch.is_empty()) {
+            true => {
+                total += bytes;
+                batch.push(waiting);
             }
+            false => rest.push_back(waiting),
         }
     }
     *later = rest;
@@ -313,5 +321,41 @@ fn is_of_the_data(fault: &Fault) -> bool {
         }
         Fault::Refused(_) => true,
         Fault::Changed | Fault::Unknown(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Commits by the number of their session and their size, as they go into transactions.
+    fn batches(commits: &[(u128, usize)]) -> Vec<Vec<(u128, usize)>> {
+        let mut later: VecDeque<_> = commits.iter().copied().collect();
+        let session = |number: u128| SessionId::from_bytes(number.to_be_bytes());
+        let mut batches = Vec::new();
+        while !later.is_empty() {
+            batches.push(gather(&mut later, |(number, bytes)| (session(*number), *bytes)));
+        }
+        batches
+    }
+
+    #[test]
+    fn g11_a_batch_is_closed_by_number_and_by_size() {
+        let small: Vec<_> = (0..300).map(|number| (number, 1000)).collect();
+        let counts: Vec<_> = batches(&small).iter().map(Vec::len).collect();
+        assert_eq!(counts, [256, 44]);
+        let large: Vec<_> = (0..20).map(|number| (number, MIB)).collect();
+        let counts: Vec<_> = batches(&large).iter().map(Vec::len).collect();
+        assert_eq!(counts, [8, 8, 4]);
+    }
+
+    #[test]
+    fn one_that_is_too_large_goes_alone_and_each_session_keeps_its_order() {
+        let all = batches(&[(1, MIB), (2, 9 * MIB), (2, 1), (3, 1), (1, 2), (3, 2)]);
+        assert_eq!(all[0], [(1, MIB), (3, 1)]);
+        assert_eq!(all[1], [(2, 9 * MIB)]);
+        assert_eq!(all[2], [(2, 1), (1, 2), (3, 2)]);
     }
 }
