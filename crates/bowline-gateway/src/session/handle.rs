@@ -167,6 +167,7 @@ impl SessionHandle {
 
     /// Submits a turn.
     pub(crate) async fn submit(&self, submit: Submit) -> Result<Accepted, Failure> {
+        self.sessions.may_begin()?;
         let (mut patience, mut wait) = (Patience::new(), HeldWait::default());
         loop {
             let actor = self.actor()?.await;
@@ -237,6 +238,7 @@ impl SessionHandle {
         if sessions.stop.is_cancelled() {
             return Err(refused(Refusal::Stopping));
         }
+        sessions.may_begin()?;
         let handle = sessions.handle(new.id);
         match handle.submit_by(sessions.make(new), submit).await? {
             Submitted::As(accepted) => Ok(Some(accepted)),

@@ -52,8 +52,17 @@ async fn g19_a_replica_that_may_have_lost_its_lease_attaches_nobody() {
     );
     let body: Value = serde_json::from_slice(refused.body().as_ref().unwrap()).unwrap();
     assert_eq!(body["error"]["code"], "SBP_INTERNAL");
+    // Nor does it take turns, which would wait for its database.
+    let said = bench.say(&session, "hello").await;
+    assert_eq!(said.refusal(), (503, "SBP_INTERNAL"), "{}", said.text);
+    assert!(said.text.contains("cannot be renewed"), "{}", said.text);
+    let opened = bench.chat(json!({
+        "model": "m", "sbp": {}, "messages": [{ "role": "user", "content": "hello" }],
+    }));
+    assert_eq!(opened.await.status, 503);
     bench.until(&session, "nobody", |seen| list(&seen["attached"]).is_empty()).await;
     store.leases_end(LeasesEnd::UnlessRenewed);
     until_ready(&bench, true).await;
     bench.attach(&session).await;
+    assert_eq!(bench.say(&session, "hello").await.status, 200);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_bus::BusError;
+use bowline_sbp::error::{Code, Failure};
 use bowline_sbp::id::{SessionId, TurnId};
 use bowline_sbp::session::{Command, ReplicaId};
 use tokio::sync::watch;
@@ -62,6 +63,16 @@ impl LiveSessions {
     pub(crate) async fn suspended(&self) {
         // Never fails: the sender is here.
         let _ = self.suspended.subscribe().wait_for(|suspended| *suspended).await;
+    }
+
+    /// Whether this replica takes turns. One that may have lost its lease does not: its database may say nothing
+    /// for long, and another replica may be well.
+    pub(in crate::session) fn may_begin(&self) -> Result<(), Failure> {
+        if self.gate.is_open() {
+            return Ok(());
+        }
+        let message = "the lease of this replica cannot be renewed; try again, or at another one";
+        Err(Failure { retry_after: Some(1), ..Failure::new(Code::NotNow, message) })
     }
 
     /// Begins to read messages of other replicas. Before this replica registers: whoever finds it
