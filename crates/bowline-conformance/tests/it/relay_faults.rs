@@ -113,7 +113,7 @@ async fn checked(fault: Fault, expected: &[&str]) -> Report {
 }
 
 /// How many relays are checked at the same time: nearly all of a run is waiting.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_without_faults_passes() {
