@@ -263,7 +263,7 @@ fn what_cannot_run_says_why_by_its_exit_code() {
         (&["--url", &nowhere, "--level", "L7"], 2, "levels are L1 to L6"),
         (&plain, 2, "--insecure"),
         (&all, 2, "--upstream-url"),
-        (&gone, 1, "check --junit"),
+        (&gone, 2, "check --junit"),
     ];
     for (args, code, words) in cases {
         let output = conformance().args(args).output().unwrap();

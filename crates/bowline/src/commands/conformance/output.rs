@@ -46,7 +46,7 @@ pub(super) fn is_writable(args: &OutputArgs) -> Result<(), Failure> {
         let Some(file) = file else { continue };
         let is_new = !file.exists();
         let opened = OpenOptions::new().append(true).create(true).open(file);
-        opened.map_err(|error| unwritable(file, &error, flag))?;
+        opened.map_err(|error| unwritable(file, &error, flag).kind(FailureKind::Usage))?;
         if is_new {
             // A run that does not begin leaves no empty report.
             let _ = std::fs::remove_file(file);
@@ -83,7 +83,8 @@ pub(super) fn write(
 }
 
 fn write_file(file: &Path, text: &str, flag: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|error| unwritable(file, &error, flag))
+    std::fs::write(file, text)
+        .map_err(|error| unwritable(file, &error, flag).kind(FailureKind::DataLost))
 }
 
 fn unwritable(file: &Path, error: &std::io::Error, flag: &str) -> Failure {
