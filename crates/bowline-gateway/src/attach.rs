@@ -145,7 +145,7 @@ async fn serve(app: &Arc<App>, mut socket: Box<Socket>, path: String, credential
     surface.confirming.settle().await;
     drop(surface);
     metrics::gauge!("bowline_surfaces_attached").decrement(1.0);
-    reporter.gone();
+    reporter.gone(end.restarts());
     Box::pin(socket.end(end)).await;
 }
 

@@ -41,6 +41,11 @@ impl SocketEnd {
     pub(crate) fn with(frame: ServerFrame, close: Close) -> Self {
         SocketEnd::With(Box::new(frame), close)
     }
+
+    /// Whether this gateway ends it, and the peer is expected at another one.
+    pub(crate) fn restarts(&self) -> bool {
+        matches!(self, SocketEnd::Bare(Close::ServiceRestart))
+    }
 }
 
 /// What was received from the peer.

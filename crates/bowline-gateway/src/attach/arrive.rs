@@ -70,11 +70,11 @@ pub(super) async fn arrive(
     let attachment = handle.attach(attach).await.map_err(|failure| refused(&failure, &path))?;
     // The commit may have taken longer than the lease lasts.
     if let Err(end) = may_serve(app) {
-        attachment.reporter().gone();
+        attachment.reporter().gone(end.restarts());
         return Err(end);
     }
     let pending = pending(app, &arrival, &attachment).await.map_err(|_| {
-        attachment.reporter().gone();
+        attachment.reporter().gone(false);
         SocketEnd::Bare(Close::TryAgain)
     })?;
     let context = &attachment.attached.context;
@@ -98,7 +98,7 @@ pub(super) async fn arrive(
         session_token,
     });
     if let Err(end) = socket.send(&hello).await {
-        attachment.reporter().gone();
+        attachment.reporter().gone(end.restarts());
         return Err(end);
     }
     Ok(Box::new(Arrived {

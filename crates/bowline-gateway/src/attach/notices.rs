@@ -13,6 +13,9 @@ use bowline_sbp::id::{ApprovalId, SessionId, TurnId};
 use bowline_sbp::session::LiveState;
 use uuid::Uuid;
 
+/// The most results of one attachment for calls that it was not sent.
+const UNSENT: u8 = 64;
+
 #[derive(Debug)]
 pub(super) struct Notices {
     epoch: u64,
@@ -20,13 +23,16 @@ pub(super) struct Notices {
     approvals: Vec<ApprovalId>,
     calls: Vec<Uuid>,
     answered: Vec<Uuid>,
+    /// How many results for calls that it was not sent are passed on still.
+    unsent: u8,
     surfaces: Vec<AttachedSurface>,
 }
 
 impl Notices {
     pub(super) fn new(epoch: u64, joined: bool) -> Self {
         let (approvals, calls, answered) = (Vec::new(), Vec::new(), Vec::new());
-        Self { epoch, joined, approvals, calls, answered, surfaces: Vec::new() }
+        let surfaces = Vec::new();
+        Self { epoch, joined, approvals, calls, answered, unsent: UNSENT, surfaces }
     }
 
     /// Questions that this surface was not sent yet: those of other surfaces and, if it joined,
@@ -116,12 +122,17 @@ impl Notices {
         Some(ServerFrame::Surfaces { session_id, list })
     }
 
-    /// The open call that a device's result belongs to; `None` if it was not sent to this surface,
-    /// or has a result already.
+    /// The call that a device's result belongs to, for the session's owner, who knows which are open; `None`
+    /// if it has a result already. The device may have the call from its last attachment, and its result
+    /// may come before the call is sent again.
     pub(super) fn answered(&mut self, call_id: &str) -> Option<Uuid> {
         let call: Uuid = call_id.parse().ok()?;
-        if !self.calls.contains(&call) || self.answered.contains(&call) {
+        if self.answered.contains(&call) {
             return None;
+        }
+        if !self.calls.contains(&call) {
+            self.unsent = self.unsent.checked_sub(1)?;
+            return Some(call);
         }
         self.answered.push(call);
         Some(call)

@@ -1,9 +1,9 @@
 //! Tool calls of a model: planning each call, and running those that the gateway makes itself.
 //!
 //! A call is logged before it is made, and its result after, call by call (SBP-L2-14). After a
-//! crash in between, the turn is planned again: a call with a result is not repeated. `remember`
-//! and tools that are declared idempotent are called again. A call that waits for an approval goes
-//! on waiting. Any other call is reported to the model as lost, because it may or may not have run.
+//! restart in between, the turn is planned again: a call with a result is not repeated. Which of the others
+//! are made, go on or are reported to the model as lost is the machine's decision
+//! (`bowline_sbp::session`): it knows whether the last owner crashed or stopped in good order.
 
 use bowline_sbp::access::CredentialKind;
 use bowline_sbp::approval::Approval;
@@ -12,9 +12,7 @@ use bowline_sbp::completion::ToolCall;
 use bowline_sbp::conversation::{Interrupted, interrupted};
 use bowline_sbp::error::Failure;
 use bowline_sbp::id::{AgentId, ApprovalId, MemoryId, Seq, SessionId, TurnId, UserId};
-use bowline_sbp::session::{
-    CALL_INTERRUPTED, Commit, HandOff, Packed, Permission, PlannedCall, Replanned, Work,
-};
+use bowline_sbp::session::{Commit, HandOff, Packed, Permission, PlannedCall, Replanned, Work};
 use bowline_store::{MemoryKind, MemoryOwner, NewMemory};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -131,7 +129,7 @@ impl Engine {
         Ok(json!({"remembered": true}))
     }
 
-    /// Plans how a model's call is made. `after_crash`: it was made before, and may have run.
+    /// Plans how a model's call is made. `replanned`: it was planned before a restart, and may have run.
     pub(super) fn plan(
         &self,
         who: &ToolContext,
@@ -139,7 +137,7 @@ impl Engine {
         n: u32,
         call: ToolCall,
         tools: &OfferedTools,
-        after_crash: bool,
+        replanned: bool,
     ) -> PlannedCall {
         let fixed = |call: ToolCall, why: &str| PlannedCall {
             id: Uuid::new_v4(),
@@ -156,7 +154,7 @@ impl Engine {
         let on_server = tools.on_server(&call.name);
         let rules = &self.tools;
         let device = match call.name.strip_prefix(SURFACE) {
-            Some(bent) if after_crash => Some(bent.to_owned()),
+            Some(bent) if replanned => Some(bent.to_owned()),
             _ => tools.on_surface(&call.name).map(str::to_owned),
         };
         let (name, again, ruling, work) = match device {
@@ -175,7 +173,7 @@ impl Engine {
                 let patience = rules.timeout_of(&tool);
                 // After a restart no device is attached yet: it gets the tool's whole timeout to
                 // reconnect.
-                let wait = if after_crash { patience } else { rules.wait_for_surface };
+                let wait = if replanned { patience } else { rules.wait_for_surface };
                 let (again, ruling) =
                     (rules.is_idempotent(&tool), self.ruling_on_device(who, &tool));
                 let work =
@@ -184,7 +182,7 @@ impl Engine {
             }
             // Looked up only when the call is made: the server may still be starting, and an
             // approval takes time.
-            None if on_server.is_some() || (after_crash && call.name.starts_with(PREFIX)) => {
+            None if on_server.is_some() || (replanned && call.name.starts_with(PREFIX)) => {
                 let again = on_server.is_some_and(Offered::is_idempotent);
                 let work = Work::Task { tool: call.name.clone(), input: input.clone() };
                 (call.name.clone(), again, self.ruling_on_server(who, &call.name, tools), work)
@@ -193,12 +191,11 @@ impl Engine {
         };
         let permission = match ruling.policy {
             Policy::Deny => return fixed(call, "this tool may not be called here"),
-            Policy::Allow if after_crash && !again => return fixed(call, CALL_INTERRUPTED),
             Policy::Allow => None,
             Policy::Ask => {
                 let definition = on_server.map(Offered::pinned).unwrap_or_default();
                 let question = self.question((session, turn), &name, input, ruling);
-                Some(Permission { definition, replanned: after_crash, ..question })
+                Some(Permission { definition, replanned, ..question })
             }
         };
         PlannedCall { id: Uuid::new_v4(), n, call, work, permission, again }

@@ -122,9 +122,10 @@ impl Reporter {
         self.tell(Fact::ToolResult { epoch: self.epoch, call, result });
     }
 
-    /// The surface disconnected.
-    pub(crate) fn gone(&self) {
-        self.tell(Fact::SurfaceGone { epoch: self.epoch });
+    /// The surface disconnected. `restarts`: because this gateway closed its socket, and it is expected at
+    /// another one.
+    pub(crate) fn gone(&self, restarts: bool) {
+        self.tell(Fact::SurfaceGone { epoch: self.epoch, restarts });
     }
 
     fn tell(&self, fact: Fact) {
@@ -312,22 +313,31 @@ impl SessionHandle {
         gone: impl Future<Output = ()>,
     ) -> Result<Value, String> {
         let id: Uuid = call.id;
-        let asked = self.once(Command::CallDevice { call: Box::new(call) });
+        let asked = self.call_until_answered(call);
         tokio::pin!(asked);
-        let answer = tokio::select! {
+        tokio::select! {
             answer = &mut asked => answer,
             () = gone => {
                 let _ = self.call(Command::GiveUpCall { call: id }).await;
-                return Err("cancelled: the caller disconnected".into());
+                Err("cancelled: the caller disconnected".into())
             }
-        };
-        match answer {
-            Ok(Some(ReplyAndText { reply: Reply::Called(result), .. })) => result,
-            Ok(Some(ReplyAndText { reply: Reply::Refused(refusal), .. })) => {
-                Err(refusal.to_string())
+        }
+    }
+
+    /// Asks the next owner to go on with the call if one stops before the device has answered.
+    async fn call_until_answered(&self, call: PlannedCall) -> Result<Value, String> {
+        let (mut sent, mut patience) = (None, Patience::new());
+        loop {
+            let command = Command::CallDevice { call: Box::new(call.clone()), sent: sent.clone() };
+            let answer = self.once(command).await.map_err(|failure| failure.message)?;
+            match answer.map(|answer| answer.reply) {
+                Some(Reply::Called(result)) => return result,
+                Some(Reply::CallLeftOpen(open)) if !self.is_stopping() => sent = Some(open),
+                Some(reply) if self.owner_stops(&reply) => {}
+                Some(Reply::Refused(refusal)) => return Err(refusal.to_string()),
+                _ => return Err(CALL_INTERRUPTED.into()),
             }
-            Ok(_) => Err(CALL_INTERRUPTED.into()),
-            Err(failure) => Err(failure.message),
+            patience.pause().await.map_err(|failure| failure.message)?;
         }
     }
 

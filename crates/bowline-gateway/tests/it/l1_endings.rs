@@ -299,6 +299,7 @@ async fn left(
             attempt: 1,
             advanced: false,
             keyed: false,
+            open_calls: None,
         };
         Write::Accept { turn, key: None, blobs: Vec::new() }
     });

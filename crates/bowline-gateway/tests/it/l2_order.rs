@@ -431,6 +431,7 @@ async fn sbp_l2_18_recovery_runs_the_turns_that_were_left_in_their_order() {
         attempt: 1,
         advanced: false,
         keyed: false,
+        open_calls: None,
     };
     let rows = [4, 2, 6, 1, 3, 5].map(|place| Write::Accept {
         turn: turn(place),

@@ -49,6 +49,7 @@ pub(crate) fn begun(id: TurnId, request: &Value, attempt: u32) -> Write {
         attempt,
         advanced: false,
         keyed: false,
+        open_calls: None,
     };
     Write::Accept { turn, key: None, blobs: Vec::new() }
 }

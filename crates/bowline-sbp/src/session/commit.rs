@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::input::HandedOff;
 use super::log::Placed;
+use super::open_call::OpenCall;
 use super::row::{
     AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, NewSession, TurnRow,
 };
@@ -56,10 +57,17 @@ pub enum Write {
         /// Blobs that its messages refer to.
         blobs: Vec<Blob>,
     },
-    /// A waiting turn starts, or a turn starts again after a crash.
+    /// A waiting turn starts, or a turn starts again after a restart. What its last owner left open is
+    /// this one's from now on: after a crash it is not taken up once more.
     Start {
         turn: TurnId,
         attempt: u32,
+    },
+    /// The owner stops in good order while the turn waits for tools: the calls that the next owner goes on
+    /// with. Replaces those of an earlier write.
+    LeaveOpen {
+        turn: TurnId,
+        calls: Vec<OpenCall>,
     },
     /// Appends entries to the log. `advances`: the turn that continues after them.
     Append {
@@ -131,6 +139,7 @@ impl Write {
         match self {
             Write::Accept { .. } => "accept",
             Write::Start { .. } => "start",
+            Write::LeaveOpen { .. } => "leave_open",
             Write::Append { .. } => "append",
             Write::Spend { .. } => "spend",
             Write::End { .. } => "end",

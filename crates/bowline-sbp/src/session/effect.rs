@@ -8,6 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::input::{Attached, CommandId, HandOff};
+use super::open_call::SentCall;
 use super::turn::{Outcome, Work};
 use crate::approval::Approval;
 use crate::id::{ExportId, Seq, SessionId, TurnId};
@@ -87,6 +88,8 @@ pub enum Reply {
     },
     /// What a device answered.
     Called(Result<Value, String>),
+    /// The owner stops before the device has answered: the next owner goes on with the call.
+    CallLeftOpen(Box<SentCall>),
     Done,
     Refused(Refusal),
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::commit::ReplicaId;
 use super::log::NewEntry;
+use super::open_call::SentCall;
 use super::request::TurnRequest;
 use super::row::{IdempotencyKey, TokenHash};
 use super::turn::{PlannedCall, Replanned, RoundEnd};
@@ -97,9 +98,11 @@ pub enum Command {
         always: bool,
         by: Decider,
     },
-    /// A call of a device's tool that belongs to no turn.
+    /// A call of a device's tool that belongs to no turn. `sent`: an earlier owner has sent it, and stopped.
     CallDevice {
         call: Box<PlannedCall>,
+        #[serde(default)]
+        sent: Option<Box<SentCall>>,
     },
     /// The caller of [`Command::CallDevice`] no longer waits for the result.
     GiveUpCall {
@@ -258,8 +261,12 @@ pub enum Fact {
         call: Uuid,
         result: Result<Value, String>,
     },
+    /// A surface's socket has ended. `restarts`: because its gateway process stops or is lost. The device is
+    /// expected at another one, and keeps its calls until their deadlines.
     SurfaceGone {
         epoch: u64,
+        #[serde(default)]
+        restarts: bool,
     },
     /// The reply to [`Effect::Pack`](super::Effect::Pack). `last_seq`: the position that was
     /// requested; a reply for an earlier request is ignored.

@@ -13,9 +13,11 @@
 
 mod approvals;
 mod calls;
+mod device_calls;
 mod handoff;
 mod load;
 mod permissions;
+mod restart;
 mod submit;
 mod surfaces;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use uuid::Uuid;
 
 use self::approvals::{PersonsDecision, Question};
 use self::calls::Call;
+use self::restart::EarlyResult;
 use self::surfaces::Surface;
 use self::turns::{Item, Turn, TurnState};
 use super::commit::Write;
@@ -110,6 +113,8 @@ pub struct Machine {
     closed: VecDeque<(u64, Closed)>,
     devices: Arc<Vec<DeviceRow>>,
     calls: Vec<Call>,
+    /// Results of open calls of the last owner that came before the turn was planned again.
+    early_results: Vec<EarlyResult>,
     asked: Vec<Question>,
     grants: Vec<GrantRow>,
     stopping: bool,
@@ -146,6 +151,7 @@ impl Machine {
             closed: VecDeque::new(),
             devices: Arc::default(),
             calls: Vec::new(),
+            early_results: Vec::new(),
             asked: Vec::new(),
             grants: Vec::new(),
             stopping: false,
@@ -208,7 +214,9 @@ impl Machine {
                     Err(refusal) => step.refuse(id, refusal),
                 }
             }
-            Command::CallDevice { call } => self.call_device(id, *call, now, step),
+            Command::CallDevice { call, sent } => {
+                self.call_device(id, *call, sent.map(|sent| *sent), now, step);
+            }
             Command::GiveUpCall { call } => {
                 self.give_up_call(call, now, step);
                 step.reply(id, Reply::Done);
@@ -257,10 +265,12 @@ impl Machine {
             Fact::ToolResult { epoch, call, result } => {
                 self.tool_result(epoch, call, result, now, step);
             }
-            Fact::SurfaceGone { epoch } => self.surface_gone(epoch, now, step),
+            Fact::SurfaceGone { epoch, restarts } => {
+                self.surface_gone(epoch, restarts, now, step);
+            }
             Fact::Packed { id, last_seq, packed } => self.packed(id, last_seq, packed, now, step),
             Fact::StoreBusy => self.release_waiters(step),
-            Fact::Stop => self.stop(step),
+            Fact::Stop => self.stop(now, step),
             Fact::Deadline => self.deadline_passed(now, step),
         }
     }
@@ -410,24 +420,6 @@ impl Machine {
             self.head.status = status;
             self.head.updated_at = now.at;
         }
-    }
-
-    /// The gateway drains. Waiting turns stay stored for the next process; commands that wait for
-    /// them are refused.
-    fn stop(&mut self, step: &mut Step) {
-        self.stopping = true;
-        let mut told = Vec::new();
-        for item in &mut self.queue {
-            match item {
-                Item::Turn(turn) if !turn.runs() => told.append(&mut turn.waiters),
-                Item::HandOff { waiters, packing: None, .. } => told.append(waiters),
-                Item::Turn(_) | Item::HandOff { .. } => {}
-            }
-        }
-        self.queue.retain(|item| !matches!(item, Item::HandOff { packing: None, .. }));
-        told.extend(self.calls.iter().filter_map(Call::caller));
-        self.calls.retain(|call| call.caller().is_none());
-        told.into_iter().for_each(|to| step.refuse(to, Refusal::Stopping));
     }
 
     fn delete(&mut self, id: CommandId, step: &mut Step) {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::commit::ReplicaId;
+use super::open_call::OpenCall;
 use crate::approval::Approval;
 use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::Status;
@@ -177,6 +178,9 @@ pub struct TurnRow {
     pub advanced: bool,
     /// The turn has an idempotency key: its caller may ask for its result again.
     pub keyed: bool,
+    /// Set if its last owner stopped in good order while it waited for tools.
+    #[serde(default)]
+    pub open_calls: Option<Vec<OpenCall>>,
 }
 
 /// An attached surface.

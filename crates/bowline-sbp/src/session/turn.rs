@@ -104,7 +104,7 @@ pub struct PlannedCall {
     pub work: Work,
     /// Set if a person has to approve the call first.
     pub permission: Option<Permission>,
-    /// The call is idempotent: after a crash it is made again.
+    /// The call is idempotent: after a crash it is made again. Any other is reported as interrupted.
     pub again: bool,
 }
 
@@ -142,6 +142,19 @@ impl Permission {
     pub fn time(&self) -> Duration {
         let time = self.approval.created_at.duration_until(self.approval.expires_at);
         Duration::try_from(time).unwrap_or_default()
+    }
+}
+
+impl PlannedCall {
+    /// Whether it takes a device, or a person who allows it: those may be away while the gateway stops.
+    pub(super) fn needs_somebody(&self) -> bool {
+        self.permission.is_some() || matches!(self.work, Work::Device { .. })
+    }
+
+    /// Whether it was made before a crash, and must not be made again.
+    pub(super) fn may_have_run(&self) -> bool {
+        let is_made = !matches!(self.work, Work::Known(_));
+        is_made && !self.again && self.permission.is_none()
     }
 }
 

@@ -265,7 +265,9 @@ fn commands() -> Vec<Command> {
         Command::EndHold { by: id() },
         Command::Delete,
     ];
-    all.extend(calls().into_iter().map(|call| Command::CallDevice { call: Box::new(call) }));
+    all.extend(
+        calls().into_iter().map(|call| Command::CallDevice { call: Box::new(call), sent: None }),
+    );
     all
 }
 
@@ -297,7 +299,7 @@ fn facts() -> Vec<Fact> {
         Fact::Replanned { turn: turn(), attempt: 2, plan: Ok(plan) },
         Fact::Replanned { turn: turn(), attempt: 2, plan: Err(failure()) },
         Fact::CallEnded { call: id(), result: Ok(json!(null)) },
-        Fact::SurfaceGone { epoch: 4 },
+        Fact::SurfaceGone { epoch: 4, restarts: true },
         Fact::Packed { id: SessionId(id()), last_seq: 3, packed: Ok(Box::new(packed)) },
         Fact::Packed { id: SessionId(id()), last_seq: 3, packed: Err(failure()) },
         Fact::Stop,

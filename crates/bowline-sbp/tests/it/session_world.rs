@@ -188,7 +188,7 @@ const SEEDS: u64 = 5000;
 /// A planted bug must be found within this many schedules.
 const SEEDS_PLANTED: u64 = 1000;
 /// Events that must occur in at least one schedule.
-const SEEN: [&str; 43] = [
+const SEEN: [&str; 46] = [
     "accept",
     "start",
     "append",
@@ -232,6 +232,9 @@ const SEEN: [&str; 43] = [
     "calls of tasks",
     "calls of devices",
     "calls made again",
+    "leave_open",
+    "open calls sent by the next owner",
+    "calls of programs left open",
 ];
 
 fn variable(name: &str) -> Option<u64> {
@@ -304,6 +307,11 @@ fn effects_before_their_commit_are_found() {
 #[test]
 fn an_inbox_that_is_forgotten_is_found() {
     finds(Planted::ForgetsInbox);
+}
+
+#[test]
+fn calls_that_are_taken_up_under_another_id_are_found() {
+    finds(Planted::RenamesOpenCalls);
 }
 
 #[test]

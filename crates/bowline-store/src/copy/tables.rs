@@ -195,6 +195,7 @@ pub(super) static TABLES: [Table; 32] = [
             same("advanced", Bool),
             same("keyed", Bool),
             same("created_at", Int),
+            same("open_calls", Text),
         ],
         &[SESSION, ("place", Int)],
         &[SESSION_ID, ("place", Int)],

@@ -23,6 +23,7 @@ pub(super) struct Rows<'a> {
     /// What is stored under the keys of turns.
     pub(super) results: Vec<(Uuid, Uuid, &'a str)>,
     pub(super) started: Vec<(Uuid, Uuid, i64)>,
+    pub(super) left_open: Vec<(Uuid, Uuid, String)>,
     pub(super) advanced: Vec<(Uuid, Uuid)>,
     pub(super) entries: Vec<(Uuid, &'a Placed)>,
     pub(super) instructions: Vec<(Uuid, String)>,
@@ -84,6 +85,13 @@ impl<'a> Rows<'a> {
                 }
                 Write::Start { turn, attempt } => {
                     self.start(session, uuid(turn.as_bytes()), i64::from(*attempt));
+                }
+                Write::LeaveOpen { turn, calls } => {
+                    let turn = uuid(turn.as_bytes());
+                    let calls = serde_json::to_string(calls)
+                        .map_err(|_| corrupt("open calls that are not JSON"))?;
+                    self.left_open.retain(|(_, other, _)| *other != turn);
+                    self.left_open.push((session, turn, calls));
                 }
                 Write::Append { entries, advances } => {
                     self.append(session, entries)?;

@@ -3,8 +3,8 @@
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, SessionId, TurnId};
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, Loaded, ReplicaId, TokenHash, Tokens,
-    TurnRow,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, Loaded, OpenCall, ReplicaId, TokenHash,
+    Tokens, TurnRow,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -77,8 +77,8 @@ async fn agent_of(c: &Connection, id: SessionId) -> Attempt<AgentId> {
 }
 
 async fn turns(c: &Connection, session: SessionId) -> Attempt<Vec<TurnRow>> {
-    let sql = "SELECT id, place, request, found, started, attempt, advanced, keyed FROM turns
-               WHERE session = $1 ORDER BY place";
+    let sql = "SELECT id, place, request, found, started, attempt, advanced, keyed, open_calls
+               FROM turns WHERE session = $1 ORDER BY place";
     let turn = |row: &Row| {
         let found: Option<&str> = column(row, "found")?;
         let found = found.map(|text| text.parse().map_err(|_| corrupt("a status")));
@@ -91,9 +91,16 @@ async fn turns(c: &Connection, session: SessionId) -> Attempt<Vec<TurnRow>> {
             attempt: number(row, "attempt")? as u32,
             advanced: column(row, "advanced")?,
             keyed: column(row, "keyed")?,
+            open_calls: open_calls(row)?,
         })
     };
     c.query(sql, &[&uuid(session.as_bytes())]).await?.iter().map(turn).collect()
+}
+
+fn open_calls(row: &Row) -> Attempt<Option<Vec<OpenCall>>> {
+    let text = some_told(row, "open_calls")?;
+    let calls = text.map(|text| serde_json::from_str(&text).map_err(|_| corrupt("open calls")));
+    Ok(calls.transpose()?)
 }
 
 pub(super) async fn attachments(c: &Connection, session: SessionId) -> Attempt<Vec<AttachmentRow>> {

@@ -10,11 +10,12 @@ use super::error::{open_error, text_of};
 use crate::OpenError;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("schema/first.sql"),
     include_str!("schema/pairing.sql"),
     include_str!("schema/federation.sql"),
     include_str!("schema/announced.sql"),
+    include_str!("schema/open_calls.sql"),
 ];
 
 /// The schema version that this version writes.

@@ -3,7 +3,7 @@
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded, OpenCall,
     ReplicaId, TokenHash, Tokens, TurnRow,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -70,8 +70,8 @@ fn agent_of(conn: &Connection, id: SessionId) -> Result<AgentId> {
 
 fn turns(conn: &Connection, key: Key) -> Result<Vec<TurnRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, place, request, found, started, attempt, advanced, keyed FROM turns
-         WHERE session = ?1 ORDER BY place",
+        "SELECT id, place, request, found, started, attempt, advanced, keyed, open_calls
+         FROM turns WHERE session = ?1 ORDER BY place",
     )?;
     let mut rows = statement.query([key])?;
     let mut found = Vec::new();
@@ -87,9 +87,15 @@ fn turns(conn: &Connection, key: Key) -> Result<Vec<TurnRow>> {
             attempt: row.get(5)?,
             advanced: row.get(6)?,
             keyed: row.get(7)?,
+            open_calls: open_calls(row.get(8)?)?,
         });
     }
     Ok(found)
+}
+
+fn open_calls(text: Option<String>) -> Result<Option<Vec<OpenCall>>> {
+    let calls = text.map(|text| serde_json::from_str(&text).map_err(|_| corrupt("open calls")));
+    calls.transpose()
 }
 
 pub(super) fn attachments(conn: &Connection, key: Key) -> Result<Vec<AttachmentRow>> {

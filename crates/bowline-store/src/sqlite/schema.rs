@@ -9,7 +9,7 @@ use crate::OpenError;
 const APPLICATION_ID: i64 = 0x626f_776c;
 
 /// Each element brings the schema from its index to the next version.
-const MIGRATIONS: [&str; 18] = [
+const MIGRATIONS: [&str; 19] = [
     include_str!("schema/first.sql"),
     include_str!("schema/travel.sql"),
     include_str!("schema/devices.sql"),
@@ -28,6 +28,7 @@ const MIGRATIONS: [&str; 18] = [
     include_str!("schema/pairing.sql"),
     include_str!("schema/federation.sql"),
     include_str!("schema/announced.sql"),
+    include_str!("schema/open_calls.sql"),
 ];
 /// The first version whose sessions have titles.
 const TITLED: u32 = 6;

@@ -290,7 +290,7 @@ impl Live {
     }
 
     pub(crate) async fn leave(&mut self, epoch: u64) {
-        self.fact(Fact::SurfaceGone { epoch }).await;
+        self.fact(Fact::SurfaceGone { epoch, restarts: false }).await;
     }
 
     /// Gives a device its own token.

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use bowline_sbp::frame::TurnStatus;
 use bowline_sbp::lifecycle::{Change, Status};
-use bowline_sbp::session::{Command, TurnRequest};
-use bowline_store::{CommitError, Entry, EntryKind, NewEntry, SnapshotKind};
+use bowline_sbp::session::{
+    Allowed, Command, Consent, Fact, Input, OpenCall, SentCall, TurnRequest, Write,
+};
+use bowline_store::{Commit, CommitError, Entry, EntryKind, NewEntry, SnapshotKind};
+use uuid::Uuid;
 
 use crate::backends::backends;
 use crate::fixture::*;
@@ -19,6 +22,7 @@ backends! {
     sbp_l2_14_a_snapshot_is_taken_every_so_many_turns
     sbp_l2_14_a_snapshot_is_taken_before_and_after_an_action
     sbp_l2_14_an_advanced_turn_goes_on_after_a_crash
+    g16_what_an_owner_leaves_open_is_loaded_until_the_next_one_starts_the_turn
     history_leaves_out_notes_and_pages_go_both_ways
     an_entry_comes_back_as_it_was_written
     a_failed_operation_does_not_disturb_its_neighbours
@@ -173,6 +177,39 @@ async fn sbp_l2_14_an_advanced_turn_goes_on_after_a_crash(store: S) {
     heir.take_up().await;
     let left = store.load(live.id()).await.unwrap().unwrap().turns.remove(0);
     assert_eq!((left.started, left.advanced, left.attempt), (true, true, 2));
+}
+
+async fn g16_what_an_owner_leaves_open_is_loaded_until_the_next_one_starts_the_turn(store: S) {
+    let mut live = Live::new(&store).await;
+    let turn = live.submit("hi").await;
+    live.call_tools(&["camera", "gps"]).await;
+    let id = live.id();
+    let left = async || store.load(id).await.unwrap().unwrap().turns.remove(0).open_calls;
+    assert_eq!(left().await, None);
+    let consent = Consent::Person(Allowed {
+        device: Some("phone\u{0}\u{1F4F1}".into()),
+        definition: "{}".into(),
+        epoch: 3,
+        newer_than: 4,
+    });
+    let sent = SentCall {
+        id: Uuid::now_v7(),
+        device: Some("phone".into()),
+        older: 4,
+        until: later(30),
+        consent,
+    };
+    let open = vec![OpenCall { n: 0, sent: Some(sent) }, OpenCall { n: 1, sent: None }];
+    let mut commit = Commit::clone(&*live.prepare(vec![Input::Fact(Fact::Stop)]));
+    commit.writes = vec![
+        Write::LeaveOpen { turn, calls: Vec::new() },
+        Write::LeaveOpen { turn, calls: open.clone() },
+    ];
+    store.commit(Arc::new(commit)).await.unwrap();
+    assert_eq!(left().await, Some(open), "the last one counts");
+    let mut heir = Live::of(&store, id).await;
+    heir.take_up().await;
+    assert_eq!(left().await, None);
 }
 
 async fn history_leaves_out_notes_and_pages_go_both_ways(store: S) {

@@ -158,6 +158,38 @@ async fn g16_sigterm_tells_surfaces_finishes_turns_and_exits() {
 }
 
 #[tokio::test]
+async fn g16_a_device_answers_its_call_after_a_stop_and_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let allowed = folder.path().join("allowed.toml");
+    std::fs::write(&allowed, "[tools.policy]\ncamera = \"allow\"").unwrap();
+    let config = [("BOWLINE_CONFIG", allowed.to_str().unwrap())];
+    let data = folder.path().join("data");
+    let mut gateway = Process::start_at(&data, "127.0.0.1:0", &config);
+    let made = gateway.post("/v1/sessions", json!({})).await;
+    let session = made["session_id"].as_str().unwrap().to_owned();
+    let phone = json!({ "surface_id": "phone", "mcp_tools": ["camera"] });
+    let mut socket = attached(&gateway, &session, &made["session_token"], &phone).await;
+    let said = json!({
+        "type": "USER_MESSAGE", "client_turn_id": "a", "content": "call surface tool camera with {}",
+    });
+    socket.send(Packet::text(said.to_string())).await.unwrap();
+    let call = until(&mut socket, "TOOL_CALL").await;
+    gateway.terminate();
+    while let Some(Ok(_)) = socket.next().await {}
+    assert!(gateway.ended().success());
+    let gateway = Process::start_at(&data, "127.0.0.1:0", &config);
+    let mut socket = attached(&gateway, &session, &made["session_token"], &phone).await;
+    let again = until(&mut socket, "TOOL_CALL").await;
+    assert_eq!(again["call_id"], call["call_id"]);
+    let result = json!({ "type": "TOOL_RESULT", "call_id": call["call_id"], "result": "a cat" });
+    socket.send(Packet::text(result.to_string())).await.unwrap();
+    assert_eq!(until(&mut socket, "TURN_COMPLETE").await["status"], "complete");
+    let log = gateway.get(&format!("/v1/sessions/{session}/messages")).await;
+    let last = &log["messages"].as_array().unwrap().last().unwrap()["message"]["content"];
+    assert_eq!(*last, "The tool answered: a cat");
+}
+
+#[tokio::test]
 async fn g13_a_database_of_a_newer_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(Process::start(folder.path()));
@@ -177,11 +209,28 @@ type Socket =
     tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
 
 async fn attach(gateway: &Process, session: &str, token: &Value) -> Socket {
+    attached(gateway, session, token, &json!({})).await
+}
+
+async fn attached(gateway: &Process, session: &str, token: &Value, surface: &Value) -> Socket {
     let url = format!("ws://{}/v1/sbp/ws/{session}", gateway.address());
     let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
-    let hello = json!({ "type": "ATTACH_SESSION", "session_id": session, "session_token": token });
+    let hello = json!({
+        "type": "ATTACH_SESSION", "session_id": session, "session_token": token,
+        "surface_context": surface,
+    });
     socket.send(Packet::text(hello.to_string())).await.unwrap();
     socket
+}
+
+/// The first frame of that type; others before it are passed over.
+async fn until(socket: &mut Socket, kind: &str) -> Value {
+    loop {
+        let frame = next(socket).await;
+        if frame["type"] == kind {
+            return frame;
+        }
+    }
 }
 
 async fn next(socket: &mut Socket) -> Value {

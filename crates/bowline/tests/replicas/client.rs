@@ -126,6 +126,24 @@ impl Client {
     }
 }
 
+/// The result of a request to the MCP front of a replica.
+pub(crate) async fn mcp(client: &Client, method: &str, params: Value) -> Value {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let request = client
+        .request(Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2025-06-18");
+    let answer = client.send(request.json(&body)).await.expect("it is answered");
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    // As JSON, or as an event.
+    let mut message = answer.text.lines().filter_map(|line| {
+        serde_json::from_str::<Value>(line.strip_prefix("data:").unwrap_or(line)).ok()
+    });
+    let message = message.next_back().unwrap_or_else(|| panic!("{}", answer.text));
+    assert!(message["error"].is_null(), "{message}");
+    message["result"].clone()
+}
+
 /// How soon what is changed or let in at one replica counts at the others: within two seconds, as
 /// docs/security.md and docs/usage.md promise. Asserted in a soak, where nothing else runs beside it.
 pub(crate) fn soon() -> Duration {

@@ -1,9 +1,8 @@
 //! A session that lives at one replica, and everything else that is done with it at others.
 
-use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::client::{Client, Session, eventually};
+use crate::client::{Client, Session, eventually, mcp};
 use crate::installation::Installation;
 use crate::phone::{LiveText, Phone};
 
@@ -108,24 +107,6 @@ async fn g8_a_session_is_exported_forked_and_handed_off_at_another_process() {
     for part in ["exports", "forks", "outgoing_handoffs"] {
         assert!(!lineage[part].as_array().unwrap().is_empty(), "{part}: {lineage}");
     }
-}
-
-/// The result of a request to the MCP front of a replica.
-async fn mcp(client: &Client, method: &str, params: Value) -> Value {
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let request = client
-        .request(Method::POST, "/mcp")
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", "2025-06-18");
-    let answer = client.send(request.json(&body)).await.expect("it is answered");
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    // As JSON, or as an event.
-    let mut message = answer.text.lines().filter_map(|line| {
-        serde_json::from_str::<Value>(line.strip_prefix("data:").unwrap_or(line)).ok()
-    });
-    let message = message.next_back().unwrap_or_else(|| panic!("{}", answer.text));
-    assert!(message["error"].is_null(), "{message}");
-    message["result"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,8 @@
-//! A tool call whose device, whose caller and whose owner are at three replicas, one of which is lost.
+//! A tool call whose device, whose caller and whose owner are at three replicas, one of which is lost or restarts.
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Session};
+use crate::client::{Client, Session, mcp};
 use crate::installation::Installation;
 use crate::phone::Phone;
 
@@ -117,4 +117,102 @@ async fn after_a_kill(world: Installation) {
             break;
         }
     }
+}
+
+/// Nothing says that a device may take time to come back: it did not leave.
+const RESTARTS: &str = r#"
+[tools]
+timeout = "1m"
+[tools.policy]
+camera = "allow"
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_a_planned_restart_of_owner_or_edge_loses_no_call_that_a_device_has() {
+    let world = Installation::start(RESTARTS);
+    // What is stopped is owner and edge, the owner alone, the edge alone.
+    for (owner, edge, stopped) in [(0, 0, 0), (0, 1, 0), (1, 0, 0)] {
+        let [_, _, c] = world.clients();
+        let (session, mut phone) = session(&world, owner, edge).await;
+        let asked = asks(c, &session, "camera");
+        let call = phone.until("TOOL_CALL").await;
+        let closed = tokio::spawn(phone.closed());
+        tokio::task::block_in_place(|| world.replica(stopped).stop());
+        assert_eq!(closed.await.unwrap(), 1012, "owner {owner}, edge {edge}");
+        let mut phone = c.attach(&session, device()).await;
+        let again = phone.until("TOOL_CALL").await;
+        assert_eq!(again["call_id"], call["call_id"], "owner {owner}, edge {edge}");
+        phone.answer(&again, "a cat").await;
+        assert_eq!(asked.await.unwrap(), "The tool answered: a cat");
+        tokio::task::block_in_place(|| world.replica(stopped).start());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_a_photo_that_is_taken_while_its_owner_restarts_counts() {
+    let world = Installation::without_redis(RESTARTS, "0ms");
+    let [_, b, c] = world.clients();
+    let (session, mut phone) = session(&world, 0, 0).await;
+    let asked = asks(b, &session, "camera");
+    let call = phone.until("TOOL_CALL").await;
+    let closed = tokio::spawn(phone.closed());
+    tokio::task::block_in_place(|| world.replica(0).stop());
+    closed.await.unwrap();
+    // It does not wait until the call comes again.
+    let mut phone = c.attach(&session, device()).await;
+    phone.answer(&call, "a cat").await;
+    assert_eq!(asked.await.unwrap(), "The tool answered: a cat");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_an_open_call_survives_restarts_of_all_replicas_one_by_one() {
+    let world = Installation::start(RESTARTS);
+    let clients = world.clients();
+    let (session, mut phone) = session(&world, 0, 0).await;
+    // Whoever asked over HTTP is at one of them; a turn of a surface is of nobody.
+    let said = "call surface tool camera with {}";
+    let turn = json!({ "type": "USER_MESSAGE", "client_turn_id": "a", "content": said });
+    phone.send(turn).await;
+    let call = phone.until("TOOL_CALL").await;
+    for (number, other) in [(0, 1), (1, 2), (2, 0), (0, 1)] {
+        let closed = tokio::spawn(phone.closed());
+        tokio::task::block_in_place(|| world.replica(number).stop());
+        assert_eq!(closed.await.unwrap(), 1012, "restart of {number}");
+        phone = clients[other].attach(&session, device()).await;
+        let again = phone.until("TOOL_CALL").await;
+        assert_eq!(again["call_id"], call["call_id"], "restart of {number}");
+        tokio::task::block_in_place(|| world.replica(number).start());
+    }
+    phone.answer(&call, "a cat").await;
+    assert_eq!(phone.until("TURN_COMPLETE").await["status"], "complete");
+    let log = clients[2].log(&session).await;
+    let last = &log.last().unwrap()["message"]["content"];
+    assert_eq!(*last, "The tool answered: a cat");
+    let results = log.iter().filter(|entry| entry["message"]["role"] == "tool").count();
+    assert_eq!(results, 1, "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g16_a_hosts_call_goes_on_while_the_owner_of_its_device_restarts() {
+    let world = Installation::start(RESTARTS);
+    let [_, _, c] = world.clients();
+    let (session, mut phone) = session(&world, 0, 0).await;
+    let tools = mcp(c, "tools/list", json!({})).await;
+    let names = tools["tools"].as_array().unwrap().iter();
+    let mut names = names.map(|tool| tool["name"].as_str().unwrap().to_owned());
+    let camera = names.find(|name| name.ends_with("_camera")).expect("the device's tool");
+    let host = c.clone();
+    let called = tokio::spawn(async move {
+        mcp(&host, "tools/call", json!({ "name": camera, "arguments": {} })).await
+    });
+    let call = phone.until("TOOL_CALL").await;
+    let closed = tokio::spawn(phone.closed());
+    tokio::task::block_in_place(|| world.replica(0).stop());
+    assert_eq!(closed.await.unwrap(), 1012);
+    let mut phone = c.attach(&session, device()).await;
+    let again = phone.until("TOOL_CALL").await;
+    assert_eq!(again["call_id"], call["call_id"]);
+    phone.answer(&again, "a cat").await;
+    let called = called.await.unwrap();
+    assert_eq!(called["content"][0]["text"], "a cat", "{called}");
 }

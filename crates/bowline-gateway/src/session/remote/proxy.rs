@@ -240,7 +240,7 @@ impl<'a> Proxy<'a> {
     /// A surface reported something.
     fn report(&mut self, report: TaskReport) {
         let TaskReport::Fact(fact) = report else { return };
-        if let Fact::SurfaceGone { epoch } = &fact {
+        if let Fact::SurfaceGone { epoch, .. } = &fact {
             self.attached.remove(epoch);
         }
         self.push(Item::Fact(fact));

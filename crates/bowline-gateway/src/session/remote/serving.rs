@@ -103,7 +103,8 @@ impl Serving {
                     End::NotMine
                 });
                 for epoch in std::mem::take(&mut serving.epochs) {
-                    serving.report(Fact::SurfaceGone { epoch });
+                    // Their replica has stopped, or is lost: they are expected at another one.
+                    serving.report(Fact::SurfaceGone { epoch, restarts: true });
                 }
                 end
             }
@@ -227,7 +228,7 @@ impl Serving {
             }
             match Arc::unwrap_or_clone(item) {
                 Item::Fact(fact) => {
-                    if let Fact::SurfaceGone { epoch } = &fact {
+                    if let Fact::SurfaceGone { epoch, .. } = &fact {
                         self.epochs.remove(epoch);
                     }
                     self.report(fact);

@@ -172,6 +172,7 @@ fn sbp_l2_13_what_loading_asks_for_is_written_first_however_often_that_fails() {
         attempt: 1,
         advanced: false,
         keyed: false,
+        open_calls: None,
     };
     let mut actor = Actor::load(loaded(vec![row]), me(), SessionLimits::default(), now());
     for _ in 0..2 {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::calls::{Call, CallState};
-use super::permissions::Allowed;
 use super::{Machine, Step};
 use crate::approval::{Approval, ApprovalState, ApprovalStep, Decider, DecisionRecord};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::session::commit::Write;
 use crate::session::effect::Refusal;
 use crate::session::input::Now;
+use crate::session::open_call::Allowed;
 use crate::session::row::AskedRow;
 
 /// The largest tool input, as JSON, that a person is asked to approve: more cannot be reviewed.

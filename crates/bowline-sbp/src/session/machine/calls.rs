@@ -4,13 +4,8 @@
 //! Asking → Device | Task → done          (no permission needed: begins at Device or Task)
 //! ```
 //!
-//! Invariants
-//! - A call that needs approval is made only after it is approved; the approval is marked as used
-//!   in a commit before the call is made.
-//! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
-//! - A call that was sent is resent only to the same device, under the same id: another device must
-//!   not repeat what the first may have done. A surface without a `surface_id` counts as the same
-//!   device if it replaced the first or attached after it left; one attached beside it does not.
+//! Invariant: a call that needs approval is made only after it is approved; the approval is marked as
+//! used in a commit before the call is made.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,23 +14,19 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::approvals::{Question, no};
-use super::permissions::{Consent, Permitted};
-use super::surfaces::Surface;
+use super::device_calls::LastDevice;
+use super::permissions::Permitted;
 use super::{Machine, Step};
 use crate::approval::{ApprovalState, ApprovalStep};
 use crate::id::{ApprovalId, Seq, TurnId};
 use crate::message::EntryKind;
 use crate::session::effect::{Effect, Refusal, Reply};
 use crate::session::input::{CommandId, Now};
-use crate::session::live::DeviceCall;
 use crate::session::log::NewEntry;
+use crate::session::open_call::{Consent, SentCall};
 use crate::session::row::SnapshotKind;
-use crate::session::turn::{CALL_INTERRUPTED, Permission, PlannedCall, Replanned, Work};
-use crate::surface::SurfaceTool;
+use crate::session::turn::{CALL_INTERRUPTED, Permission, PlannedCall, Work};
 use crate::tool_result::content;
-
-/// The largest tool result of a device, in bytes.
-const LARGEST_RESULT: usize = 1 << 20;
 
 pub(super) const WENT_AWAY: &str = "the device disconnected before it answered";
 const CANCELLED: &str = "the turn was cancelled";
@@ -45,9 +36,9 @@ pub(super) struct Call {
     pub(super) plan: Arc<PlannedCall>,
     pub(super) of: CallOf,
     pub(super) state: CallState,
-    begun: Instant,
+    pub(super) begun: Instant,
     /// What allows it to be made.
-    consent: Consent,
+    pub(super) consent: Consent,
 }
 
 /// Who gets the result.
@@ -71,20 +62,8 @@ pub(super) enum CallState {
         wait_until: Instant,
     },
     Task,
-}
-
-/// A device that disconnected while it had a call.
-#[derive(Debug, Clone)]
-pub(super) struct LastDevice {
-    name: Option<String>,
-    /// The device can only come back with an epoch greater than this.
-    older: u64,
-}
-
-impl LastDevice {
-    fn is(&self, epoch: u64, name: Option<&str>) -> bool {
-        epoch > self.older && name == self.name.as_deref()
-    }
+    /// Not begun, because this owner stops.
+    LeftOpen,
 }
 
 impl Call {
@@ -92,7 +71,7 @@ impl Call {
         match &self.state {
             CallState::Device { target: Some(_), deadline, .. } => Some(*deadline),
             CallState::Device { deadline, wait_until, .. } => Some(*deadline.min(wait_until)),
-            CallState::Asking(_) | CallState::Task => None,
+            CallState::Asking(_) | CallState::Task | CallState::LeftOpen => None,
         }
     }
 
@@ -117,24 +96,6 @@ impl Call {
             step.refuse(to, Refusal::NoSession);
         }
     }
-
-    pub(super) fn live(&self) -> Option<DeviceCall> {
-        let CallState::Device { input, target: Some(epoch), deadline, .. } = &self.state else {
-            return None;
-        };
-        let Work::Device { tool, .. } = &self.plan.work else { return None };
-        Some(DeviceCall {
-            call: self.plan.id,
-            epoch: *epoch,
-            tool: tool.clone(),
-            input: Arc::clone(input),
-            deadline: Some(*deadline),
-        })
-    }
-
-    fn is_at(&self, epoch: u64) -> bool {
-        matches!(self.state, CallState::Device { target: Some(target), .. } if target == epoch)
-    }
 }
 
 impl Machine {
@@ -150,61 +111,17 @@ impl Machine {
         for plan in calls {
             self.begin_call(CallOf::Turn(turn), seq, plan, now, step);
         }
+        self.calls_begun(turn, now, step);
+    }
+
+    pub(super) fn calls_begun(&mut self, turn: TurnId, now: Now, step: &mut Step) {
         self.calls_done(turn, now, step);
         // The turn was cancelled before its calls began.
         if self.front(turn).is_some_and(|turn| turn.cancelled) {
             self.cancel_calls(turn, now, step);
         }
-    }
-
-    /// Continues a turn after a crash with the calls that have no result.
-    pub(super) fn replanned(
-        &mut self,
-        id: TurnId,
-        attempt: u32,
-        plan: Result<Replanned, crate::error::Failure>,
-        now: Now,
-        step: &mut Step,
-    ) {
-        use super::turns::{Item, TurnState};
-        use crate::frame::TurnStatus;
-        let Some(turn) = self.front(id) else { return };
-        if turn.attempt != attempt || !matches!(turn.state, TurnState::Replanning) {
-            return;
-        }
-        let is_used_up =
-            matches!(self.queue.front(), Some(Item::Turn(turn)) if self.is_used_up(turn));
-        let Some(turn) = self.front(id) else { return };
-        match plan {
-            Ok(Replanned { calls, .. }) if is_used_up => {
-                self.calls_given_up(id, &calls, now, step);
-                self.give_up_interrupted(now, step);
-                self.start_next(now, step);
-            }
-            Ok(Replanned { seq, calls, rounds, spent_usd }) => {
-                (turn.rounds, turn.spent_usd) = (rounds, spent_usd);
-                turn.state = TurnState::Acting { open: calls.len(), then: None };
-                self.begin_calls(id, seq, calls, now, step);
-            }
-            Err(failure) => {
-                if let Some(Item::Turn(turn)) = self.queue.pop_front() {
-                    let note = format!("This was not answered: {failure}. Send it again.");
-                    self.give_up_unrun(*turn, failure, &note, TurnStatus::Failed, now, step);
-                }
-                self.start_next(now, step);
-            }
-        }
-    }
-
-    /// Logs the end of calls whose turn is given up: every call has one (G9).
-    fn calls_given_up(&mut self, turn: TurnId, calls: &[PlannedCall], now: Now, step: &mut Step) {
-        let interrupted = || content(Err(CALL_INTERRUPTED.into()), self.limits.images);
-        let result = |plan: &PlannedCall| {
-            NewEntry::with_blobs(EntryKind::Action, plan.call.result_of(interrupted()))
-        };
-        let results: Vec<_> = calls.iter().map(result).collect();
-        if !results.is_empty() {
-            self.append(turn, results, true, now, step);
+        if self.stopping {
+            self.leave_calls_open(now, step);
         }
     }
 
@@ -212,6 +129,7 @@ impl Machine {
         &mut self,
         to: CommandId,
         call: PlannedCall,
+        sent: Option<SentCall>,
         now: Now,
         step: &mut Step,
     ) {
@@ -223,12 +141,25 @@ impl Machine {
             known.of = CallOf::Command(to);
             return;
         }
-        self.begin_call(CallOf::Command(to), 0, call, now, step);
+        match sent {
+            Some(sent) => self.resume_call(CallOf::Command(to), 0, call, sent, now, step),
+            None => self.begin_call(CallOf::Command(to), 0, call, now, step),
+        }
     }
 
-    fn begin_call(&mut self, of: CallOf, seq: Seq, plan: PlannedCall, now: Now, step: &mut Step) {
+    pub(super) fn begin_call(
+        &mut self,
+        of: CallOf,
+        seq: Seq,
+        plan: PlannedCall,
+        now: Now,
+        step: &mut Step,
+    ) {
         let (begun, plan) = (now.instant, Arc::new(plan));
         let mut call = Call { state: CallState::Task, of, begun, plan, consent: Consent::Rule };
+        if self.stopping && call.plan.needs_somebody() {
+            return self.calls.push(Call { state: CallState::LeftOpen, ..call });
+        }
         let Some(permission) = call.plan.permission.clone() else {
             return self.make_call(call, now, step);
         };
@@ -305,97 +236,6 @@ impl Machine {
         }
     }
 
-    /// Finds a device for a call: the newest with the tool. A call that was sent before waits for
-    /// the same device.
-    fn send_to_device(&mut self, mut call: Call, now: Now, step: &mut Step) {
-        let Work::Device { tool, wait, .. } = &call.plan.work else { return };
-        let CallState::Device { target, last, .. } = &mut call.state else { return };
-        let fits = |surface: &Surface, tool: &SurfaceTool| {
-            last.as_ref().is_none_or(|last| last.is(surface.epoch, surface.device()))
-                && call.consent.covers(surface, tool, &self.surfaces)
-        };
-        let found = self.surface_with(tool, fits);
-        let busy = |epoch| self.calls.iter().filter(|call| call.is_at(epoch)).count();
-        match found {
-            Some(epoch) if busy(epoch) >= self.limits.calls => {
-                let most = self.limits.calls;
-                let why = format!("the device already has {most} calls in flight");
-                self.call_done(call, Err(why), now, step);
-            }
-            Some(epoch) => {
-                *target = Some(epoch);
-                self.calls.push(call);
-            }
-            None if wait.is_zero() => self.call_done(call, Err(WENT_AWAY.into()), now, step),
-            None => self.calls.push(call),
-        }
-    }
-
-    /// An attachment ended: its calls wait for the same device, or end. `replaced`: by the newest
-    /// attachment.
-    pub(super) fn calls_lost(
-        &mut self,
-        epoch: u64,
-        device: Option<&str>,
-        replaced: bool,
-        now: Now,
-        step: &mut Step,
-    ) {
-        // Left to the next process, which repeats them or reports them as interrupted.
-        if self.stopping {
-            return;
-        }
-        let older = self.head.attach_epoch - u64::from(replaced);
-        for mut call in self.calls.extract_if(.., |call| call.is_at(epoch)).collect::<Vec<_>>() {
-            let Work::Device { wait, .. } = &call.plan.work else { continue };
-            let until = now.instant + *wait;
-            if let CallState::Device { target, last, wait_until, .. } = &mut call.state {
-                *target = None;
-                *last = Some(LastDevice { name: device.map(str::to_owned), older });
-                *wait_until = until;
-            }
-            self.send_to_device(call, now, step);
-        }
-    }
-
-    /// A surface attached: sends the calls that wait for it.
-    pub(super) fn calls_for_new_surface(&mut self, now: Now, step: &mut Step) {
-        let waits = |call: &mut Call| matches!(call.state, CallState::Device { target: None, .. });
-        for call in self.calls.extract_if(.., waits).collect::<Vec<_>>() {
-            self.send_to_device(call, now, step);
-        }
-    }
-
-    /// A device's tool result. It counts only from the attachment that has the call, or from
-    /// another attachment of the device with the same `surface_id`.
-    pub(super) fn tool_result(
-        &mut self,
-        epoch: u64,
-        id: Uuid,
-        result: Result<Value, String>,
-        now: Now,
-        step: &mut Step,
-    ) {
-        let Some(at) = self.calls.iter().position(|call| call.plan.id == id) else { return };
-        let CallState::Device { target, last, .. } = &self.calls[at].state else { return };
-        let of = target.and_then(|target| self.device_at(target));
-        let of = of.or_else(|| last.as_ref().and_then(|last| last.name.clone()));
-        let same = || of.is_some() && self.device_at(epoch) == of;
-        if *target != Some(epoch) && !same() {
-            return;
-        }
-        let call = self.calls.remove(at);
-        let size = match &result {
-            Ok(value) => value.to_string().len(),
-            Err(why) => why.len(),
-        };
-        let result = match size > LARGEST_RESULT {
-            true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
-            false => result,
-        };
-        self.call_done(call, result, now, step);
-    }
-
     /// The result of a call that a task made.
     pub(super) fn task_ended(
         &mut self,
@@ -452,7 +292,7 @@ impl Machine {
                 let _ = self.step_approval(id, ApprovalStep::Deny, None, now, step);
             }
             CallState::Task => step.effect(Effect::StopCall { call: call.plan.id }),
-            CallState::Device { .. } => {}
+            CallState::Device { .. } | CallState::LeftOpen => {}
         }
         self.call_done(call, Err(why.into()), now, step);
     }

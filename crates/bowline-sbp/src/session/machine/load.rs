@@ -65,10 +65,13 @@ impl Machine {
         }
     }
 
-    /// Whether the turn was begun too often. While a person is asked, restarts do not count.
+    /// Whether the turn was begun too often. While a person is asked, restarts do not count, nor does a stop
+    /// in good order while it waits for tools.
     pub(super) fn is_used_up(&self, turn: &Turn) -> bool {
         let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
-        turn.attempt > self.limits.attempts && !self.asked.iter().any(waits)
+        turn.attempt > self.limits.attempts
+            && turn.open_calls.is_none()
+            && !self.asked.iter().any(waits)
     }
 
     /// Ends the turn at the front, which used up its attempts.

@@ -14,33 +14,13 @@ use crate::approval::DefinitionChange;
 use crate::id::UserId;
 use crate::session::commit::Write;
 use crate::session::input::Now;
+use crate::session::open_call::{Allowed, Consent};
 use crate::session::row::GrantRow;
 use crate::session::turn::{Permission, Work};
 use crate::surface::SurfaceTool;
 
 /// The most permissions for good of one session; the oldest is dropped first.
 const MOST_GRANTS: usize = 256;
-
-/// What allows a call.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Consent {
-    /// A rule of the configuration, or the gateway's own tool.
-    Rule,
-    /// The device asks its user.
-    DeviceAsks,
-    Person(Allowed),
-}
-
-/// What a person was shown.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Allowed {
-    pub(super) device: Option<String>,
-    pub(super) definition: String,
-    /// The attachment of the device; 0 if that is not known any more.
-    pub(super) epoch: u64,
-    /// A device without a name may come back with an epoch greater than this.
-    pub(super) newer_than: u64,
-}
 
 impl Consent {
     /// Whether the call may go to that tool of that surface.

@@ -153,6 +153,7 @@ impl Machine {
             attempt: 1,
             advanced: false,
             keyed: key.is_some(),
+            open_calls: None,
         };
         step.write(Write::Accept { turn, key: key.clone(), blobs });
         let waiters = if wait { vec![to] } else { Vec::new() };

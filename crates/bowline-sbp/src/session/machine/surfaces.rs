@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::device_calls::SurfaceEnd;
 use super::{Machine, Step};
 use crate::id::{Seq, UserId};
 use crate::lifecycle::Change;
@@ -223,13 +224,18 @@ impl Machine {
     }
 
     /// A surface detached or its socket failed. A no-op if the attachment is closed already.
-    pub(super) fn surface_gone(&mut self, epoch: u64, now: Now, step: &mut Step) {
-        self.detach(epoch, false, now, step);
+    pub(super) fn surface_gone(&mut self, epoch: u64, restarts: bool, now: Now, step: &mut Step) {
+        let end = if restarts { SurfaceEnd::Restarts } else { SurfaceEnd::Left };
+        self.detach(epoch, end, now, step);
     }
 
     /// Closes an attachment; the replica that holds its socket sees the reason in the live state.
     fn close(&mut self, epoch: u64, why: Closed, now: Now, step: &mut Step) {
-        if self.detach(epoch, why == Closed::Replaced, now, step) {
+        let end = match why {
+            Closed::Replaced => SurfaceEnd::Replaced,
+            Closed::Revoked => SurfaceEnd::Left,
+        };
+        if self.detach(epoch, end, now, step) {
             self.closed.push_back((epoch, why));
             if self.closed.len() > MOST_CLOSED {
                 self.closed.pop_front();
@@ -237,7 +243,7 @@ impl Machine {
         }
     }
 
-    fn detach(&mut self, epoch: u64, replaced: bool, now: Now, step: &mut Step) -> bool {
+    fn detach(&mut self, epoch: u64, end: SurfaceEnd, now: Now, step: &mut Step) -> bool {
         let Some(at) = self.surfaces.iter().position(|surface| surface.epoch == epoch) else {
             return false;
         };
@@ -247,7 +253,7 @@ impl Machine {
             self.move_on(Change::SurfaceLost, now);
         }
         self.head.updated_at = now.at;
-        self.calls_lost(epoch, surface.device(), replaced, now, step);
+        self.calls_lost(epoch, surface.device(), end, now, step);
         true
     }
 
@@ -255,7 +261,7 @@ impl Machine {
     pub(super) fn detach_all(&mut self, now: Now, step: &mut Step) {
         for surface in std::mem::take(&mut self.surfaces) {
             step.write(Write::Detach { epoch: surface.epoch });
-            self.calls_lost(surface.epoch, surface.device(), false, now, step);
+            self.calls_lost(surface.epoch, surface.device(), SurfaceEnd::Left, now, step);
         }
         self.head.attach_epoch += 1;
     }

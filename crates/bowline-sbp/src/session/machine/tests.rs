@@ -6,6 +6,7 @@ mod hold;
 mod keys;
 mod permissions;
 mod recovery;
+mod restart;
 mod surfaces;
 mod turns;
 
@@ -79,6 +80,11 @@ impl Bench {
         self.commands += 1;
         let id = CommandId(self.commands);
         self.handle(Input::Command { id, command: Box::new(command), known })
+    }
+
+    /// A surface disconnects by itself.
+    fn leaves(&mut self, epoch: u64) -> Step {
+        self.fact(Fact::SurfaceGone { epoch, restarts: false })
     }
 
     /// A turn over HTTP whose caller waits.
@@ -188,6 +194,7 @@ fn row(number: u128, origin: Origin) -> TurnRow {
         attempt: 1,
         advanced: false,
         keyed: false,
+        open_calls: None,
     }
 }
 

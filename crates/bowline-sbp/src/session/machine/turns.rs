@@ -15,6 +15,7 @@ use crate::session::effect::{Effect, Refusal, Reply};
 use crate::session::input::{CommandId, HandOff, Now};
 use crate::session::live::LiveTurn;
 use crate::session::log::NewEntry;
+use crate::session::open_call::OpenCall;
 use crate::session::request::{Origin, TurnRequest};
 use crate::session::row::{IdempotencyKey, SnapshotKind, Tokens, TurnRow};
 use crate::session::turn::{Answered, Done, Outcome, RoundEnd};
@@ -72,6 +73,8 @@ pub(super) struct Turn {
     pub(super) rounds: u32,
     pub(super) spent_usd: f64,
     pub(super) cancelled: bool,
+    /// What its last owner left open; none if that owner crashed, or there was none.
+    pub(super) open_calls: Option<Vec<OpenCall>>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,7 +84,7 @@ pub(super) enum TurnState {
     Running {
         round: u32,
     },
-    /// After a crash: [`Effect::Replan`] looks for calls without a result.
+    /// After a restart: [`Effect::Replan`] looks for calls without a result.
     Replanning,
     /// `open` tool calls have no result yet. `then`: the answer to commit when they are done.
     Acting {
@@ -117,6 +120,7 @@ impl Turn {
             rounds: 0,
             spent_usd: 0.0,
             cancelled: false,
+            open_calls: None,
         }
     }
 
@@ -127,6 +131,7 @@ impl Turn {
             attempt: row.attempt,
             advanced: row.advanced,
             recovered: true,
+            open_calls: row.open_calls.clone(),
             ..Self::accepted(row.id, Arc::new(request), None, row.found, None, Vec::new())
         }
     }

@@ -41,6 +41,12 @@ impl World {
             (Command::Attach(_), Reply::Attached(attached)) => {
                 self.attached(client, from, attached.epoch);
             }
+            // The next owner goes on with it.
+            (Command::CallDevice { call, .. }, Reply::CallLeftOpen(open)) => {
+                self.tally.add("calls of programs left open");
+                self.requests[request].command = Command::CallDevice { call, sent: Some(open) };
+                return self.send(request);
+            }
             // A replica that is no longer the owner may not know that the socket is attached.
             (Command::Attach(_), Reply::Refused(refusal))
                 if refusal != Refusal::NoSession

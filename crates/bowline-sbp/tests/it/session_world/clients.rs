@@ -191,7 +191,7 @@ impl World {
 
     /// Some callers stop waiting for a device's answer.
     fn loses_patience(&mut self, at: usize, request: usize) {
-        if let Command::CallDevice { call } = &self.requests[request].command
+        if let Command::CallDevice { call, .. } = &self.requests[request].command
             && !self.calm
             && self.random.percent(10)
         {
@@ -281,6 +281,6 @@ impl World {
         let turn = TurnId(self.random.uuid());
         let now = self.now();
         let call = tools::plan(&mut self.random, turn, 0, call, false, now);
-        Command::CallDevice { call: Box::new(call) }
+        Command::CallDevice { call: Box::new(call), sent: None }
     }
 }

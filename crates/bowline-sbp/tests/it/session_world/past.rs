@@ -28,6 +28,8 @@ pub(super) struct Past {
     pub(super) approvals: BTreeMap<ApprovalId, Vec<ApprovalState>>,
     /// Tools that were allowed for good.
     pub(super) granted: BTreeSet<String>,
+    /// Calls that an owner left open when it stopped.
+    pub(super) left_open: BTreeSet<Uuid>,
     pub(super) handed_off: bool,
     pub(super) deleted: bool,
 }

@@ -16,6 +16,8 @@ pub(super) enum Planted {
     DeclaresAfterOneLook,
     /// A replica never suspends, however long it cannot renew.
     ServesForEver,
+    /// The store gives calls that an owner leaves open another id.
+    RenamesOpenCalls,
     /// A turn is accepted again although it is in the log.
     ForgetsTurns,
 }

@@ -71,7 +71,8 @@ impl World {
     fn gone(&mut self, link: Link) {
         let running = self.replicas[link.replica].running.as_ref();
         if running.is_some_and(|running| running.serial == link.serial) {
-            let fact = Fact::SurfaceGone { epoch: link.epoch };
+            let restarts = self.random.percent(30);
+            let fact = Fact::SurfaceGone { epoch: link.epoch, restarts };
             self.travels.push(Travel::Fact { to: link.replica, fact });
         }
     }
@@ -100,6 +101,9 @@ impl World {
         }
         let calls: Vec<_> = live.calls.iter().filter(|call| call.epoch == epoch).cloned().collect();
         let Some(call) = self.random.pick(&calls).cloned() else { return };
+        if self.store.past.left_open.contains(&call.call) {
+            self.tally.add("open calls sent by the next owner");
+        }
         if !self.clients[at].made.contains(&call.call) {
             self.clients[at].made.push(call.call);
             let id = call.input["call"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The simulated tools: planning their calls, and planning them again after a crash.
+//! The simulated tools: planning their calls, and planning them again after a restart.
 
 use std::time::Duration;
 
@@ -48,13 +48,13 @@ pub(super) fn of_devices() -> Vec<SurfaceTool> {
     TOOLS.iter().filter(|tool| tool.on_device).map(offered).collect()
 }
 
-/// Plans one call, as a driver would. The input identifies the model's call.
+/// Plans one call, as a driver would. The input identifies the model's call. `replanned`: after a restart.
 pub(super) fn plan(
     random: &mut Random,
     turn: TurnId,
     n: u32,
     call: ToolCall,
-    after_crash: bool,
+    replanned: bool,
     now: Now,
 ) -> PlannedCall {
     let tool = named(&call.name);
@@ -72,7 +72,6 @@ pub(super) fn plan(
         )
     };
     let work = match tool {
-        Tool { again: false, asks: false, .. } if after_crash => Work::Known(Err("lost".into())),
         Tool { on_device: true, .. } => Work::Device {
             tool: call.name.clone(),
             input,
@@ -86,14 +85,12 @@ pub(super) fn plan(
         n,
         call,
         work,
-        permission: tool
-            .asks
-            .then(|| Permission { replanned: after_crash, ..Permission::of(approval) }),
+        permission: tool.asks.then(|| Permission { replanned, ..Permission::of(approval) }),
         again: tool.again,
     }
 }
 
-/// Plans the last calls of a turn again after a crash, except those with a result in the log.
+/// Plans the last calls of a turn again after a restart, except those with a result in the log.
 pub(super) fn replan(random: &mut Random, turn: TurnId, log: &[Placed], now: Now) -> Replanned {
     let its = |entry: &&Placed| entry.turn_id == turn && entry.entry.kind == EntryKind::Action;
     let actions: Vec<_> = log.iter().filter(its).collect();

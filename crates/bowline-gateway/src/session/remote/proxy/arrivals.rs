@@ -117,7 +117,7 @@ impl Proxy<'_> {
             }
             // Whoever attached is gone.
             Some(epoch) => {
-                self.push(Item::Fact(Fact::SurfaceGone { epoch }));
+                self.push(Item::Fact(Fact::SurfaceGone { epoch, restarts: false }));
             }
             None => {}
         }

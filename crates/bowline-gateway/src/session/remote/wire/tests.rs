@@ -99,7 +99,8 @@ fn what_a_later_release_sends_over_a_link_keeps_its_place_and_hinders_nothing_el
     let bytes = |kind: &str, message: serde_json::Value| {
         json!({ "format": FORMAT, "from": from(), "message": { kind: message } }).to_string()
     };
-    let done = serde_json::to_value(Item::Fact(Fact::SurfaceGone { epoch: 3 })).unwrap();
+    let done =
+        serde_json::to_value(Item::Fact(Fact::SurfaceGone { epoch: 3, restarts: false })).unwrap();
     let items = json!([[4, { "Command": { "Dance": {} } }], [5, { "Wish": 1 }], [6, done]]);
     let sent = json!({ "session": Uuid::nil(), "link": link(), "base": 4, "items": items, "took": 0,
                        "version": 0 });
@@ -108,7 +109,7 @@ fn what_a_later_release_sends_over_a_link_keeps_its_place_and_hinders_nothing_el
     let numbers: Vec<_> = read.items.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, [4, 5, 6]);
     assert!(matches!(*read.items[0].1, Item::Unknown) && matches!(*read.items[1].1, Item::Unknown));
-    assert!(matches!(*read.items[2].1, Item::Fact(Fact::SurfaceGone { epoch: 3 })));
+    assert!(matches!(*read.items[2].1, Item::Fact(Fact::SurfaceGone { epoch: 3, .. })));
     let replies = json!([[1, { "command": 4, "version": 0, "reply": { "Danced": 1 } }],
                          [2, { "command": 5, "version": 0, "reply": "Done" }]]);
     let sent = json!({ "link": link(), "took": 6, "base": 1, "replies": replies });

@@ -15,11 +15,11 @@ fn by() -> Decider {
     Decider { user: OWNER, credential: "local".into(), from: None }
 }
 
-fn id(number: u128) -> Uuid {
+pub(super) fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-fn call(number: u128, work: Work) -> PlannedCall {
+pub(super) fn call(number: u128, work: Work) -> PlannedCall {
     let name = format!("c{number}");
     PlannedCall {
         id: id(number),
@@ -31,11 +31,11 @@ fn call(number: u128, work: Work) -> PlannedCall {
     }
 }
 
-fn task() -> Work {
+pub(super) fn task() -> Work {
     Work::Task { tool: "tool".into(), input: Value::Null }
 }
 
-fn device(wait: u64) -> Work {
+pub(super) fn device(wait: u64) -> Work {
     let (patience, wait) = (Duration::from_secs(30), Duration::from_secs(wait));
     Work::Device { tool: "camera".into(), input: json!({"x": 1}), patience, wait }
 }
@@ -55,12 +55,12 @@ fn approval(number: u128, state: ApprovalState) -> Approval {
     }
 }
 
-fn asking(number: u128, work: Work) -> PlannedCall {
+pub(super) fn asking(number: u128, work: Work) -> PlannedCall {
     let approval = approval(number, ApprovalState::Pending);
     PlannedCall { permission: Some(Permission::of(approval)), ..call(number, work) }
 }
 
-fn calls(calls: Vec<PlannedCall>) -> RoundEnd {
+pub(super) fn calls(calls: Vec<PlannedCall>) -> RoundEnd {
     let made: Vec<_> = calls.iter().map(|planned| planned.call.clone()).collect();
     let entries = vec![NewEntry::new(EntryKind::Action, ToolCall::message(&made))];
     RoundEnd::Calls { entries, calls, cost_usd: 0.0, tokens: Tokens::default(), then: None }
@@ -74,21 +74,21 @@ impl Bench {
         (bench, step)
     }
 
-    fn begin(&mut self, planned: Vec<PlannedCall>) -> Step {
+    pub(super) fn begin(&mut self, planned: Vec<PlannedCall>) -> Step {
         self.said(1);
         self.round_ended(1, 0, calls(planned))
     }
 
-    fn attach_device(&mut self, name: Option<&str>, tool: &str) -> Step {
+    pub(super) fn attach_device(&mut self, name: Option<&str>, tool: &str) -> Step {
         self.command(Command::Attach(joining(name, tool)))
     }
 
     /// The calls sent to devices, as call and epoch.
-    fn shown(&self) -> Vec<(Uuid, u64)> {
+    pub(super) fn shown(&self) -> Vec<(Uuid, u64)> {
         self.machine.live().calls.iter().map(|call| (call.call, call.epoch)).collect()
     }
 
-    fn result(&mut self, epoch: u64, call: u128, text: &str) -> Step {
+    pub(super) fn result(&mut self, epoch: u64, call: u128, text: &str) -> Step {
         let (call, result) = (id(call), Ok(json!(text)));
         self.fact(Fact::ToolResult { epoch, call, result })
     }
@@ -119,7 +119,7 @@ fn joining(name: Option<&str>, tool: &str) -> Attach {
     }
 }
 
-fn runs(step: &Step) -> Vec<Uuid> {
+pub(super) fn runs(step: &Step) -> Vec<Uuid> {
     let run = |effect: &Effect| match effect {
         Effect::RunCall { call, .. } => Some(*call),
         _ => None,
@@ -136,7 +136,7 @@ fn states(step: &Step) -> Vec<ApprovalState> {
 }
 
 /// The tool results in the log.
-fn results(step: &Step) -> Vec<String> {
+pub(super) fn results(step: &Step) -> Vec<String> {
     step.entries().into_iter().map(|(_, _, text)| text).collect()
 }
 
@@ -248,12 +248,12 @@ fn sbp_l5_03_a_call_ends_with_its_surface_unless_the_device_is_waited_for() {
     let mut bench = Bench::new();
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(0))]);
-    assert_eq!(results(&bench.fact(Fact::SurfaceGone { epoch: 1 })), went_away);
+    assert_eq!(results(&bench.leaves(1)), went_away);
 
     let mut bench = Bench::new();
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(10))]);
-    assert_eq!(results(&bench.fact(Fact::SurfaceGone { epoch: 1 })), [""; 0]);
+    assert_eq!(results(&bench.leaves(1)), [""; 0]);
     bench.wait(10);
     assert_eq!(results(&bench.fact(Fact::Deadline)), went_away);
 }
@@ -263,7 +263,7 @@ fn sbp_l5_03_only_the_same_device_gets_the_same_call_again() {
     let mut bench = Bench::new();
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(20))]);
-    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    bench.leaves(1);
     for (name, tool) in [(Some("desk"), "camera"), (None, "camera"), (Some("phone"), "gps")] {
         bench.attach_device(name, tool);
         assert_eq!(bench.shown(), [], "{name:?} with {tool}");
@@ -280,7 +280,7 @@ fn sbp_l5_03_a_device_without_a_name_is_the_same_only_if_it_comes_after_the_firs
     assert_eq!(bench.shown(), [(id(1), 1)]);
     // One attached beside it may be another device.
     bench.attach_device(None, "camera");
-    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    bench.leaves(1);
     assert_eq!(bench.shown(), []);
     bench.attach_device(None, "camera");
     assert_eq!(bench.shown(), [(id(1), 3)]);
@@ -316,7 +316,7 @@ fn sbp_l5_04_the_same_device_may_answer_over_its_next_attachment() {
     let mut bench = Bench::new();
     bench.attach_device(Some("phone"), "camera");
     bench.begin(vec![call(1, device(20))]);
-    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    bench.leaves(1);
     // The device no longer offers the tool, but may answer the call it received before.
     bench.attach_device(Some("phone"), "gps");
     assert_eq!(bench.result(1, 1, "late").names(), [""; 0], "the old attachment is closed");
@@ -355,7 +355,7 @@ fn g9_an_answer_over_a_mebibyte_is_an_error() {
 fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
     let mut bench = Bench::new();
     bench.attach_device(None, "camera");
-    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))) };
+    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))), sent: None };
     assert_eq!(bench.command(calls()).replies(), []);
     assert_eq!(bench.shown(), [(id(1), 1)]);
     // A retried call: the newest command gets the result.
@@ -368,8 +368,8 @@ fn a_device_is_called_without_a_turn_and_the_caller_gets_the_result() {
 }
 
 #[test]
-fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
-    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))) };
+fn a_caller_that_gives_up_ends_a_call_without_a_turn_and_a_gateway_that_stops_leaves_it_open() {
+    let calls = || Command::CallDevice { call: Box::new(call(1, device(0))), sent: None };
     let mut bench = Bench::new();
     bench.attach_device(None, "camera");
     bench.command(calls());
@@ -377,9 +377,9 @@ fn a_caller_that_gives_up_or_a_gateway_that_stops_ends_a_call_without_a_turn() {
     let why = "the caller no longer waits for the result".to_owned();
     assert_eq!(step.replies(), [(2, &Reply::Called(Err(why))), (3, &Reply::Done)]);
     bench.command(calls());
-    let stopping = Reply::Refused(Refusal::Stopping);
-    assert_eq!(bench.fact(Fact::Stop).replies(), [(4, &stopping)]);
-    assert_eq!(*bench.command(calls()).reply_of(), stopping);
+    let step = bench.fact(Fact::Stop);
+    assert!(matches!(step.replies()[..], [(4, Reply::CallLeftOpen(_))]), "{step:?}");
+    assert_eq!(*bench.command(calls()).reply_of(), Reply::Refused(Refusal::Stopping));
 }
 
 #[test]

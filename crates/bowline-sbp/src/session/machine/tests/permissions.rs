@@ -165,7 +165,7 @@ fn g21_a_yes_is_for_the_device_and_the_definition_that_were_shown() {
     bench.device(Some("desk"), SurfaceTool::named("none"), Some(OWNER));
     bench.device(None, camera(), None);
     bench.calls(1, planned(1), |_| {});
-    bench.fact(Fact::SurfaceGone { epoch: 2 });
+    bench.leaves(2);
     bench.device(None, camera(), None);
     bench.decided(1, false, decider(OWNER, "local"));
     assert_eq!(bench.sent(), [3], "it may have come back");
@@ -275,7 +275,7 @@ fn g21_a_second_person_is_another_user_and_a_host_is_not_its_own_approver() {
     bench.device(Some("phone"), camera(), Some(OWNER));
     let mut plan = planned(3);
     plan.permission.as_mut().unwrap().approval.asked_with = Some("k1".into());
-    bench.command(Command::CallDevice { call: Box::new(plan) });
+    bench.command(Command::CallDevice { call: Box::new(plan), sent: None });
     let refused = bench.decided(3, false, decider(OWNER, "k1"));
     assert_eq!(*refused.reply_of(), Reply::Refused(Refusal::OwnCall));
     bench.decided(3, false, decider(OWNER, "k2"));

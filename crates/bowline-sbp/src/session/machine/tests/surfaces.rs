@@ -101,7 +101,7 @@ fn sbp_l2_20_a_new_device_begins_where_the_session_is_and_keeps_its_own_position
     let desk = bench.attach(joined(Some("desk")));
     assert_eq!(desk.cursor, 4, "a new one begins at the session's position");
     bench.confirm(desk.epoch, 6);
-    bench.fact(Fact::SurfaceGone { epoch: phone.epoch });
+    bench.leaves(phone.epoch);
     assert_eq!(bench.attach(joined(Some("phone"))).cursor, 4, "a known one at its own");
     assert_eq!(bench.attach(joined(None)).cursor, 6, "one without a name at the session's");
 }
@@ -133,7 +133,7 @@ fn g6_what_a_closed_attachment_still_does_is_passed_over() {
     let old = bench.attach(attach(Some("phone"))).epoch;
     let new = bench.attach(attach(Some("phone"))).epoch;
     assert_eq!(bench.confirm(old, 2).names(), [""; 0]);
-    assert_eq!(bench.fact(Fact::SurfaceGone { epoch: old }), Step::default());
+    assert_eq!(bench.leaves(old), Step::default());
     assert_eq!((bench.epochs(), new), (vec![2], 2));
 }
 
@@ -143,9 +143,9 @@ fn sbp_l2_15_the_session_is_suspended_when_the_last_surface_goes() {
     bench.talk(1);
     bench.attach(joined(None));
     bench.attach(joined(None));
-    bench.fact(Fact::SurfaceGone { epoch: 1 });
+    bench.leaves(1);
     assert_eq!(bench.machine.head().status, Status::Running);
-    bench.fact(Fact::SurfaceGone { epoch: 2 });
+    bench.leaves(2);
     assert_eq!(bench.machine.head().status, Status::Suspended);
     bench.attach(attach(None));
     assert_eq!(bench.machine.head().status, Status::Running);
@@ -221,11 +221,11 @@ fn g20_a_guest_changes_neither_the_status_nor_the_devices_and_takes_nobodys_plac
     let status = bench.machine.head().status;
     let visitor = bench.attach(guest(Some("bob/phone"))).epoch;
     assert_eq!(bench.machine.head().status, status);
-    bench.fact(Fact::SurfaceGone { epoch: visitor });
+    bench.leaves(visitor);
     assert_eq!(bench.machine.head().status, status, "nobody of the user's was there");
     let own = bench.attach(joined(Some("phone"))).epoch;
     bench.attach(guest(None));
-    bench.fact(Fact::SurfaceGone { epoch: own });
+    bench.leaves(own);
     assert_eq!(bench.machine.head().status, Status::Suspended, "a guest does not count");
     let devices: Vec<_> = bench.machine.devices.iter().map(|d| d.surface_id.as_str()).collect();
     assert_eq!(devices, ["phone"]);
