@@ -37,7 +37,7 @@ pub use link::{Arrival, Intake, LinkSender, Pace};
 pub use live::{Closed, DeviceCall, LiveState, LiveSurface, LiveTurn};
 pub use log::{NewEntry, Placed};
 pub use machine::{Machine, SessionLimits, Step};
-pub use open_call::{Allowed, Consent, OpenCall, SentCall};
+pub use open_call::{Allowed, Consent, OpenCall, OpenCalls, SentCall};
 pub use request::{Author, Origin, RequestDigest, TurnRequest};
 pub use row::{
     AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, NewSession, Snapshot,

@@ -328,13 +328,18 @@ impl SessionHandle {
     async fn call_until_answered(&self, call: PlannedCall) -> Result<Value, String> {
         let (mut sent, mut patience) = (None, Patience::new());
         loop {
-            let command = Command::CallDevice { call: Box::new(call.clone()), sent: sent.clone() };
+            let call = Box::new(call.clone());
+            let command = match sent.clone() {
+                None => Command::CallDevice { call },
+                Some(sent) => Command::ResumeCall { call, sent },
+            };
             let answer = self.once(command).await.map_err(|failure| failure.message)?;
             match answer.map(|answer| answer.reply) {
                 Some(Reply::Called(result)) => return result,
-                Some(Reply::CallLeftOpen(open)) if !self.is_stopping() => sent = Some(open),
-                Some(reply) if self.owner_stops(&reply) => {}
                 Some(Reply::Refused(refusal)) => return Err(refusal.to_string()),
+                Some(Reply::CallLeftOpen(open)) if !self.is_stopping() => sent = open.or(sent),
+                // The owner that stops has ended meanwhile. The device knows the call, and is not called twice.
+                None if sent.is_some() && !self.is_stopping() => {}
                 _ => return Err(CALL_INTERRUPTED.into()),
             }
             patience.pause().await.map_err(|failure| failure.message)?;

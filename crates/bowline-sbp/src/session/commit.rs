@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::input::HandedOff;
 use super::log::Placed;
-use super::open_call::OpenCall;
+use super::open_call::OpenCalls;
 use super::row::{
     AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, NewSession, TurnRow,
 };
@@ -57,8 +57,7 @@ pub enum Write {
         /// Blobs that its messages refer to.
         blobs: Vec<Blob>,
     },
-    /// A waiting turn starts, or a turn starts again after a restart. What its last owner left open is
-    /// this one's from now on: after a crash it is not taken up once more.
+    /// A waiting turn starts, or a turn starts again after a restart.
     Start {
         turn: TurnId,
         attempt: u32,
@@ -67,7 +66,7 @@ pub enum Write {
     /// with. Replaces those of an earlier write.
     LeaveOpen {
         turn: TurnId,
-        calls: Vec<OpenCall>,
+        open: OpenCalls,
     },
     /// Appends entries to the log. `advances`: the turn that continues after them.
     Append {

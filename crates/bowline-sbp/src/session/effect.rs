@@ -88,8 +88,9 @@ pub enum Reply {
     },
     /// What a device answered.
     Called(Result<Value, String>),
-    /// The owner stops before the device has answered: the next owner goes on with the call.
-    CallLeftOpen(Box<SentCall>),
+    /// The owner stops before the device has answered. The next owner goes on with the call; none: it was
+    /// not sent, and can be made there.
+    CallLeftOpen(Option<Box<SentCall>>),
     Done,
     Refused(Refusal),
 }

@@ -98,11 +98,14 @@ pub enum Command {
         always: bool,
         by: Decider,
     },
-    /// A call of a device's tool that belongs to no turn. `sent`: an earlier owner has sent it, and stopped.
+    /// A call of a device's tool that belongs to no turn.
     CallDevice {
         call: Box<PlannedCall>,
-        #[serde(default)]
-        sent: Option<Box<SentCall>>,
+    },
+    /// The same, of a call that an earlier owner has sent and left open.
+    ResumeCall {
+        call: Box<PlannedCall>,
+        sent: Box<SentCall>,
     },
     /// The caller of [`Command::CallDevice`] no longer waits for the result.
     GiveUpCall {

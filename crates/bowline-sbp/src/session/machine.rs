@@ -3,7 +3,7 @@
 //! Pure, and `Clone`: if a commit fails, the actor rolls back to a clone. The states of a turn:
 //!
 //! ```text
-//! Waiting → Running ⇄ Acting{calls} → ended      (Replanning → Acting | Running after a crash)
+//! Waiting → Running ⇄ Acting{calls} → ended      (Replanning → Acting | Running after a restart)
 //! ```
 //!
 //! Invariants
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use uuid::Uuid;
 
 use self::approvals::{PersonsDecision, Question};
@@ -113,8 +114,10 @@ pub struct Machine {
     closed: VecDeque<(u64, Closed)>,
     devices: Arc<Vec<DeviceRow>>,
     calls: Vec<Call>,
-    /// Results of open calls of the last owner that came before the turn was planned again.
+    /// Results of open calls that came before their turn was planned again.
     early_results: Vec<EarlyResult>,
+    /// Results of calls that were left open, and whose callers have not asked again.
+    left_results: Vec<(Uuid, Result<Value, String>)>,
     asked: Vec<Question>,
     grants: Vec<GrantRow>,
     stopping: bool,
@@ -152,6 +155,7 @@ impl Machine {
             devices: Arc::default(),
             calls: Vec::new(),
             early_results: Vec::new(),
+            left_results: Vec::new(),
             asked: Vec::new(),
             grants: Vec::new(),
             stopping: false,
@@ -214,8 +218,9 @@ impl Machine {
                     Err(refusal) => step.refuse(id, refusal),
                 }
             }
-            Command::CallDevice { call, sent } => {
-                self.call_device(id, *call, sent.map(|sent| *sent), now, step);
+            Command::CallDevice { call } => self.call_device(id, *call, now, step),
+            Command::ResumeCall { call, sent } => {
+                self.resume_device_call(id, *call, *sent, now, step);
             }
             Command::GiveUpCall { call } => {
                 self.give_up_call(call, now, step);

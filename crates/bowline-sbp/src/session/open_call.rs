@@ -12,6 +12,27 @@ use uuid::Uuid;
 
 use super::input::Now;
 
+/// What an owner that stopped left open of the turn that it ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenCalls {
+    /// The run of the turn that was left. What a later run began, and left by a crash, is not in here.
+    pub attempt: u32,
+    /// How many runs of the turn ended by such a stop: they do not count as tries.
+    pub stops: u32,
+    pub calls: Vec<OpenCall>,
+}
+
+impl OpenCalls {
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("open calls serialise")
+    }
+
+    /// None: it cannot be read, and nothing is known, as after a crash.
+    pub fn from_json(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
 /// A call of a turn whose owner stops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
@@ -26,7 +47,7 @@ pub struct OpenCall {
 pub struct SentCall {
     /// The `call_id` under which the device knows it.
     pub id: Uuid,
-    /// The device's `surface_id`, if it has one.
+    /// The device's `surface_id`. None: it is the one surface that did not join others.
     pub device: Option<String>,
     /// It comes back with an attachment whose epoch is greater than this.
     pub older: u64,
@@ -37,6 +58,10 @@ pub struct SentCall {
 }
 
 impl SentCall {
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        self.until <= now.at
+    }
+
     /// When its time is over by the clock of this process; none if it is over. `longest`: how long a new
     /// call would have, which bounds what a wrong clock can do (G14).
     pub(super) fn deadline(&self, longest: Duration, now: Now) -> Option<Instant> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::commit::ReplicaId;
-use super::open_call::OpenCall;
+use super::open_call::OpenCalls;
 use crate::approval::Approval;
 use crate::id::{AgentId, Seq, SessionId, SnapshotId, TurnId, UserId};
 use crate::lifecycle::Status;
@@ -178,9 +178,9 @@ pub struct TurnRow {
     pub advanced: bool,
     /// The turn has an idempotency key: its caller may ask for its result again.
     pub keyed: bool,
-    /// Set if its last owner stopped in good order while it waited for tools.
+    /// What the last owner left open that stopped in good order while the turn waited for tools.
     #[serde(default)]
-    pub open_calls: Option<Vec<OpenCall>>,
+    pub open_calls: Option<OpenCalls>,
 }
 
 /// An attached surface.

@@ -151,6 +151,11 @@ impl PlannedCall {
         self.permission.is_some() || matches!(self.work, Work::Device { .. })
     }
 
+    /// Whether a person may have allowed it before a restart, and it may have been made: that decides.
+    pub(super) fn may_be_used(&self) -> bool {
+        !self.again && self.permission.as_ref().is_some_and(|permission| permission.replanned)
+    }
+
     /// Whether it was made before a crash, and must not be made again.
     pub(super) fn may_have_run(&self) -> bool {
         let is_made = !matches!(self.work, Work::Known(_));

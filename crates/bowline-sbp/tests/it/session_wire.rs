@@ -16,10 +16,11 @@ use bowline_sbp::id::{AgentId, ApprovalId, ExportId, SessionId, SnapshotId, Turn
 use bowline_sbp::lifecycle::{Change, IllegalChange, Status};
 use bowline_sbp::message::{EntryKind, Message};
 use bowline_sbp::session::{
-    Answered, Attach, Attached, Closed, Command, CommandId, DeviceCall, DeviceChange, Done, Effect,
-    Fact, HandOff, IdempotencyKey, Input, KnownKey, LiveState, LiveSurface, LiveTurn, NewEntry,
-    Origin, Packed, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Reply, RequestDigest,
-    RoundEnd, Submit, TokenHash, Tokens, TurnRequest, Work,
+    Allowed, Answered, Attach, Attached, Closed, Command, CommandId, Consent, DeviceCall,
+    DeviceChange, Done, Effect, Fact, HandOff, IdempotencyKey, Input, KnownKey, LiveState,
+    LiveSurface, LiveTurn, NewEntry, Origin, Packed, Permission, PlannedCall, Refusal, Replanned,
+    ReplicaId, Reply, RequestDigest, RoundEnd, SentCall, Submit, TokenHash, Tokens, TurnRequest,
+    Work,
 };
 use bowline_sbp::surface::{SurfaceContext, SurfaceTool};
 use jiff::Timestamp;
@@ -265,10 +266,17 @@ fn commands() -> Vec<Command> {
         Command::EndHold { by: id() },
         Command::Delete,
     ];
-    all.extend(
-        calls().into_iter().map(|call| Command::CallDevice { call: Box::new(call), sent: None }),
-    );
+    for call in calls() {
+        all.push(Command::ResumeCall { call: Box::new(call.clone()), sent: Box::new(sent()) });
+        all.push(Command::CallDevice { call: Box::new(call) });
+    }
     all
+}
+
+fn sent() -> SentCall {
+    let shown = Allowed { device: None, definition: "{}".into(), epoch: 2, newer_than: 3 };
+    let consent = Consent::Person(shown);
+    SentCall { id: id(), device: Some("phone".into()), older: 7, until: at(), consent }
 }
 
 fn facts() -> Vec<Fact> {
@@ -323,6 +331,8 @@ fn replies() -> Vec<Reply> {
         Reply::Decided(None),
         Reply::Called(Ok(json!(1))),
         Reply::Called(Err("no".into())),
+        Reply::CallLeftOpen(None),
+        Reply::CallLeftOpen(Some(Box::new(sent()))),
         Reply::Done,
     ];
     let refusals = [

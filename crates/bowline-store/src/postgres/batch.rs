@@ -176,7 +176,6 @@ fn turns_and_keys<'a>(steps: &mut Vec<Step<'a>>, rows: &'a Rows<'a>) {
         let columns = columns!(rows.started, row => row.0, row.1, row.2);
         steps.push(Step { sql: sql::START_TURNS, columns });
     }
-    // After the start of a turn, which clears what is open.
     if !rows.left_open.is_empty() {
         let columns = columns!(rows.left_open, row => row.0, row.1, stored(&row.2));
         steps.push(Step { sql: sql::LEAVE_OPEN, columns });

@@ -86,12 +86,10 @@ impl<'a> Rows<'a> {
                 Write::Start { turn, attempt } => {
                     self.start(session, uuid(turn.as_bytes()), i64::from(*attempt));
                 }
-                Write::LeaveOpen { turn, calls } => {
+                Write::LeaveOpen { turn, open } => {
                     let turn = uuid(turn.as_bytes());
-                    let calls = serde_json::to_string(calls)
-                        .map_err(|_| corrupt("open calls that are not JSON"))?;
                     self.left_open.retain(|(_, other, _)| *other != turn);
-                    self.left_open.push((session, turn, calls));
+                    self.left_open.push((session, turn, open.to_json()));
                 }
                 Write::Append { entries, advances } => {
                     self.append(session, entries)?;

@@ -3,7 +3,7 @@
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, SessionId, TurnId};
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, Loaded, OpenCall, ReplicaId, TokenHash,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, Loaded, OpenCalls, ReplicaId, TokenHash,
     Tokens, TurnRow,
 };
 use tokio_postgres::Row;
@@ -82,6 +82,7 @@ async fn turns(c: &Connection, session: SessionId) -> Attempt<Vec<TurnRow>> {
     let turn = |row: &Row| {
         let found: Option<&str> = column(row, "found")?;
         let found = found.map(|text| text.parse().map_err(|_| corrupt("a status")));
+        let open_calls = some_told(row, "open_calls")?;
         Ok(TurnRow {
             id: TurnId::from_bytes(id(row, "id")?),
             place: number(row, "place")?,
@@ -91,16 +92,10 @@ async fn turns(c: &Connection, session: SessionId) -> Attempt<Vec<TurnRow>> {
             attempt: number(row, "attempt")? as u32,
             advanced: column(row, "advanced")?,
             keyed: column(row, "keyed")?,
-            open_calls: open_calls(row)?,
+            open_calls: open_calls.as_deref().and_then(OpenCalls::from_json),
         })
     };
     c.query(sql, &[&uuid(session.as_bytes())]).await?.iter().map(turn).collect()
-}
-
-fn open_calls(row: &Row) -> Attempt<Option<Vec<OpenCall>>> {
-    let text = some_told(row, "open_calls")?;
-    let calls = text.map(|text| serde_json::from_str(&text).map_err(|_| corrupt("open calls")));
-    Ok(calls.transpose()?)
 }
 
 pub(super) async fn attachments(c: &Connection, session: SessionId) -> Attempt<Vec<AttachmentRow>> {

@@ -82,13 +82,13 @@ pub(super) const RESULTS: &str = "
     WHERE k.turn_id = c.turn AND s.id = c.session AND s.written_in = pg_current_xact_id()";
 
 pub(super) const START_TURNS: &str = "
-    UPDATE turns t SET started = true, attempt = c.attempt, open_calls = NULL
+    UPDATE turns t SET started = true, attempt = c.attempt
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS c (session, turn, attempt), sessions s
     WHERE t.id = c.turn AND s.id = c.session AND s.written_in = pg_current_xact_id()";
 
 pub(super) const LEAVE_OPEN: &str = "
-    UPDATE turns t SET open_calls = c.calls
-    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS c (session, turn, calls), sessions s
+    UPDATE turns t SET open_calls = c.open
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS c (session, turn, open), sessions s
     WHERE t.id = c.turn AND s.id = c.session AND s.written_in = pg_current_xact_id()";
 
 pub(super) const ADVANCE_TURNS: &str = "

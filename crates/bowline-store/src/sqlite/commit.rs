@@ -212,13 +212,13 @@ fn apply(conn: &Connection, key: Key, write: &Write, at: Timestamp) -> Result<()
             accept(conn, key, turn, name.as_ref(), at)
         }
         Write::Start { turn, attempt } => {
-            let sql = "UPDATE turns SET started = 1, attempt = ?2, open_calls = NULL WHERE id = ?1";
+            let sql = "UPDATE turns SET started = 1, attempt = ?2 WHERE id = ?1";
             conn.prepare_cached(sql)?.execute(params![turn.as_bytes(), attempt])?;
             Ok(())
         }
-        Write::LeaveOpen { turn, calls } => {
+        Write::LeaveOpen { turn, open } => {
             conn.prepare_cached("UPDATE turns SET open_calls = ?2 WHERE id = ?1")?
-                .execute(params![turn.as_bytes(), json(calls)])?;
+                .execute(params![turn.as_bytes(), open.to_json()])?;
             Ok(())
         }
         Write::Append { entries, advances } => {

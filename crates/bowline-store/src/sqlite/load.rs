@@ -3,8 +3,8 @@
 use bowline_sbp::approval::{Approval, ApprovalState};
 use bowline_sbp::id::{AgentId, ApprovalId, Seq, SessionId, TurnId};
 use bowline_sbp::session::{
-    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded, OpenCall,
-    ReplicaId, TokenHash, Tokens, TurnRow,
+    AskedRow, AttachmentRow, DeviceRow, GrantRow, Head, IdempotencyKey, KnownKey, Loaded,
+    OpenCalls, ReplicaId, TokenHash, Tokens, TurnRow,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
@@ -78,6 +78,7 @@ fn turns(conn: &Connection, key: Key) -> Result<Vec<TurnRow>> {
     while let Some(row) = rows.next()? {
         let status: Option<String> = row.get(3)?;
         let status = status.map(|text| text.parse().map_err(|_| corrupt("a status")));
+        let open_calls: Option<String> = row.get(8)?;
         found.push(TurnRow {
             id: TurnId::from_bytes(row.get(0)?),
             place: row.get::<_, i64>(1)? as u64,
@@ -87,15 +88,10 @@ fn turns(conn: &Connection, key: Key) -> Result<Vec<TurnRow>> {
             attempt: row.get(5)?,
             advanced: row.get(6)?,
             keyed: row.get(7)?,
-            open_calls: open_calls(row.get(8)?)?,
+            open_calls: open_calls.as_deref().and_then(OpenCalls::from_json),
         });
     }
     Ok(found)
-}
-
-fn open_calls(text: Option<String>) -> Result<Option<Vec<OpenCall>>> {
-    let calls = text.map(|text| serde_json::from_str(&text).map_err(|_| corrupt("open calls")));
-    calls.transpose()
 }
 
 pub(super) fn attachments(conn: &Connection, key: Key) -> Result<Vec<AttachmentRow>> {

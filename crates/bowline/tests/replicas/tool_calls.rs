@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Session, mcp};
+use crate::client::{Client, Session, eventually, mcp};
 use crate::installation::Installation;
 use crate::phone::Phone;
 
@@ -194,8 +194,9 @@ async fn g16_an_open_call_survives_restarts_of_all_replicas_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_a_hosts_call_goes_on_while_the_owner_of_its_device_restarts() {
-    let world = Installation::start(RESTARTS);
-    let [_, _, c] = world.clients();
+    let world = Installation::without_redis(RESTARTS, "50ms");
+    let [_, b, c] = world.clients();
+    let (other, _) = session(&world, 0, 1).await;
     let (session, mut phone) = session(&world, 0, 0).await;
     let tools = mcp(c, "tools/list", json!({})).await;
     let names = tools["tools"].as_array().unwrap().iter();
@@ -206,9 +207,15 @@ async fn g16_a_hosts_call_goes_on_while_the_owner_of_its_device_restarts() {
         mcp(&host, "tools/call", json!({ "name": camera, "arguments": {} })).await
     });
     let call = phone.until("TOOL_CALL").await;
+    // It has more to do before it ends.
+    let (asked, answered) = (b.clone(), other.clone());
+    let counted = tokio::spawn(async move { asked.say(&answered, "count to 40").await.status });
+    eventually("it counts", async || b.get(&other.path("")).await.body["turn_running"] == true)
+        .await;
     let closed = tokio::spawn(phone.closed());
     tokio::task::block_in_place(|| world.replica(0).stop());
     assert_eq!(closed.await.unwrap(), 1012);
+    assert_eq!(counted.await.unwrap(), 200);
     let mut phone = c.attach(&session, device()).await;
     let again = phone.until("TOOL_CALL").await;
     assert_eq!(again["call_id"], call["call_id"]);

@@ -1,7 +1,8 @@
 //! Tool calls: approved if needed, sent to a device or a task, ended exactly once (G9).
 //!
 //! ```text
-//! Asking → Device | Task → done          (no permission needed: begins at Device or Task)
+//! LeftOpen → Asking → Device | Task → done     (no permission needed: begins at Device or Task;
+//!                                               LeftOpen only if its owner stopped, see restart.rs)
 //! ```
 //!
 //! Invariant: a call that needs approval is made only after it is approved; the approval is marked as
@@ -23,7 +24,7 @@ use crate::message::EntryKind;
 use crate::session::effect::{Effect, Refusal, Reply};
 use crate::session::input::{CommandId, Now};
 use crate::session::log::NewEntry;
-use crate::session::open_call::{Consent, SentCall};
+use crate::session::open_call::Consent;
 use crate::session::row::SnapshotKind;
 use crate::session::turn::{CALL_INTERRUPTED, Permission, PlannedCall, Work};
 use crate::tool_result::content;
@@ -46,6 +47,8 @@ pub(super) struct Call {
 pub(super) enum CallOf {
     Turn(TurnId),
     Command(CommandId),
+    /// Its caller was told that it is left open, and asks again.
+    Nobody,
 }
 
 #[derive(Debug, Clone)]
@@ -62,8 +65,12 @@ pub(super) enum CallState {
         wait_until: Instant,
     },
     Task,
-    /// Not begun, because this owner stops.
-    LeftOpen,
+    /// Not begun, because this owner stops; or because the last one did, and who has to be there is not
+    /// back yet. Then until `until`, if the call is in the log entry at `seq`.
+    LeftOpen {
+        seq: Seq,
+        until: Option<Instant>,
+    },
 }
 
 impl Call {
@@ -71,7 +78,8 @@ impl Call {
         match &self.state {
             CallState::Device { target: Some(_), deadline, .. } => Some(*deadline),
             CallState::Device { deadline, wait_until, .. } => Some(*deadline.min(wait_until)),
-            CallState::Asking(_) | CallState::Task | CallState::LeftOpen => None,
+            CallState::LeftOpen { until, .. } => *until,
+            CallState::Asking(_) | CallState::Task => None,
         }
     }
 
@@ -83,7 +91,7 @@ impl Call {
     pub(super) fn caller(&self) -> Option<CommandId> {
         match self.of {
             CallOf::Command(to) => Some(to),
-            CallOf::Turn(_) => None,
+            CallOf::Turn(_) | CallOf::Nobody => None,
         }
     }
 
@@ -129,22 +137,18 @@ impl Machine {
         &mut self,
         to: CommandId,
         call: PlannedCall,
-        sent: Option<SentCall>,
         now: Now,
         step: &mut Step,
     ) {
         if self.stopping {
-            return step.refuse(to, Refusal::Stopping);
+            return step.reply(to, Reply::CallLeftOpen(None));
         }
         // A retried call: the newest command gets the result.
         if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.id) {
             known.of = CallOf::Command(to);
             return;
         }
-        match sent {
-            Some(sent) => self.resume_call(CallOf::Command(to), 0, call, sent, now, step),
-            None => self.begin_call(CallOf::Command(to), 0, call, now, step),
-        }
+        self.begin_call(CallOf::Command(to), 0, call, now, step);
     }
 
     pub(super) fn begin_call(
@@ -157,8 +161,9 @@ impl Machine {
     ) {
         let (begun, plan) = (now.instant, Arc::new(plan));
         let mut call = Call { state: CallState::Task, of, begun, plan, consent: Consent::Rule };
-        if self.stopping && call.plan.needs_somebody() {
-            return self.calls.push(Call { state: CallState::LeftOpen, ..call });
+        if self.stopping && call.plan.needs_somebody() && !call.plan.may_be_used() {
+            let state = CallState::LeftOpen { seq, until: None };
+            return self.calls.push(Call { state, ..call });
         }
         let Some(permission) = call.plan.permission.clone() else {
             return self.make_call(call, now, step);
@@ -208,7 +213,7 @@ impl Machine {
             Work::Task { .. } => {
                 let turn = match call.of {
                     CallOf::Turn(turn) => Some(turn),
-                    CallOf::Command(_) => None,
+                    CallOf::Command(_) | CallOf::Nobody => None,
                 };
                 let work = call.plan.work.clone();
                 let definition = match &call.consent {
@@ -254,6 +259,11 @@ impl Machine {
     pub(super) fn deadline_passed(&mut self, now: Now, step: &mut Step) {
         let due = |call: &mut Call| call.deadline().is_some_and(|at| at <= now.instant);
         for call in self.calls.extract_if(.., due).collect::<Vec<_>>() {
+            // Nobody has come back: that is its result.
+            if let CallState::LeftOpen { seq, .. } = call.state {
+                self.begin_call(call.of, seq, PlannedCall::clone(&call.plan), now, step);
+                continue;
+            }
             let Work::Device { patience, .. } = &call.plan.work else { continue };
             let late = format!("the device did not answer within {} s", patience.as_secs());
             let away = matches!(&call.state, CallState::Device { target: None, .. });
@@ -292,7 +302,7 @@ impl Machine {
                 let _ = self.step_approval(id, ApprovalStep::Deny, None, now, step);
             }
             CallState::Task => step.effect(Effect::StopCall { call: call.plan.id }),
-            CallState::Device { .. } | CallState::LeftOpen => {}
+            CallState::Device { .. } | CallState::LeftOpen { .. } => {}
         }
         self.call_done(call, Err(why.into()), now, step);
     }
@@ -320,6 +330,7 @@ impl Machine {
         let turn = match call.of {
             CallOf::Command(to) => return step.reply(to, Reply::Called(result)),
             CallOf::Turn(turn) => turn,
+            CallOf::Nobody => return,
         };
         let message = call.plan.call.result_of(content(result, self.limits.images));
         self.append(turn, vec![NewEntry::with_blobs(EntryKind::Action, message)], true, now, step);

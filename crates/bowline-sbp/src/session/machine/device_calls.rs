@@ -1,24 +1,27 @@
 //! Calls of tools on devices: sent to an attached surface, and again to the same device when it comes back.
 //!
 //! A device that disconnects has as long as the configuration says to come back. One whose gateway process
-//! restarts has the tool's whole timeout: it did not leave.
+//! restarts has the tool's whole timeout: it did not leave. But then others come back at the same time,
+//! and a device that joined them without a `surface_id` cannot be told from those.
 //!
 //! Invariants
 //! - Only a call that was sent to an attached surface can be answered, and only once (SBP-L5-04).
 //! - A call that was sent is resent only to the same device, under the same id: another device must
 //!   not repeat what the first may have done. A surface without a `surface_id` counts as the same
-//!   device if it replaced the first or attached after it left; one attached beside it does not.
+//!   device if it attaches in the same way, joined or not, and replaced the first or attached after it
+//!   left; one attached beside it does not.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::calls::{Call, CallState, WENT_AWAY};
+use super::calls::{Call, CallOf, CallState, WENT_AWAY};
 use super::surfaces::Surface;
 use super::{Machine, Step};
 use crate::session::input::Now;
 use crate::session::live::DeviceCall;
+use crate::session::open_call::SentCall;
 use crate::session::turn::Work;
 use crate::surface::SurfaceTool;
 
@@ -29,6 +32,8 @@ const LARGEST_RESULT: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct LastDevice {
     pub(super) name: Option<String>,
+    /// It had joined others.
+    pub(super) joined: bool,
     /// The device can only come back with an epoch greater than this.
     pub(super) older: u64,
 }
@@ -44,8 +49,25 @@ pub(super) enum SurfaceEnd {
 }
 
 impl LastDevice {
-    fn is(&self, epoch: u64, name: Option<&str>) -> bool {
-        epoch > self.older && name == self.name.as_deref()
+    pub(super) fn new(surface: &Surface, older: u64) -> Self {
+        let name = surface.device().map(str::to_owned);
+        Self { name, joined: surface.joined, older }
+    }
+
+    /// The device of a call that an earlier owner has sent: only one that is distinct is named there.
+    pub(super) fn of_sent(sent: &SentCall) -> Self {
+        Self { name: sent.device.clone(), joined: false, older: sent.older }
+    }
+
+    pub(super) fn is(&self, surface: &Surface) -> bool {
+        surface.epoch > self.older
+            && surface.device() == self.name.as_deref()
+            && (self.name.is_some() || surface.joined == self.joined)
+    }
+
+    /// Whether it can be told from all others when everybody comes back.
+    pub(super) fn is_distinct(&self) -> bool {
+        self.name.is_some() || !self.joined
     }
 }
 
@@ -81,7 +103,7 @@ impl Machine {
         let CallState::Device { target, last, wait_until, .. } = &mut call.state else { return };
         let waits = *wait_until > now.instant;
         let fits = |surface: &Surface, tool: &SurfaceTool| {
-            last.as_ref().is_none_or(|last| last.is(surface.epoch, surface.device()))
+            last.as_ref().is_none_or(|last| last.is(surface))
                 && call.consent.covers(surface, tool, &self.surfaces)
         };
         let found = self.surface_with(tool, fits);
@@ -104,22 +126,23 @@ impl Machine {
     /// An attachment ended: its calls wait for the same device, or end.
     pub(super) fn calls_lost(
         &mut self,
-        epoch: u64,
-        device: Option<&str>,
+        surface: &Surface,
         end: SurfaceEnd,
         now: Now,
         step: &mut Step,
     ) {
+        let epoch = surface.epoch;
         let older = self.head.attach_epoch - u64::from(end == SurfaceEnd::Replaced);
+        let device = LastDevice::new(surface, older);
         for mut call in self.calls.extract_if(.., |call| call.is_at(epoch)).collect::<Vec<_>>() {
             let Work::Device { wait, patience, .. } = &call.plan.work else { continue };
             let wait = match end {
-                SurfaceEnd::Restarts => *wait.max(patience),
-                SurfaceEnd::Left | SurfaceEnd::Replaced => *wait,
+                SurfaceEnd::Restarts if device.is_distinct() => *wait.max(patience),
+                _ => *wait,
             };
             if let CallState::Device { target, last, wait_until, .. } = &mut call.state {
                 *target = None;
-                *last = Some(LastDevice { name: device.map(str::to_owned), older });
+                *last = Some(device.clone());
                 *wait_until = now.instant + wait;
             }
             self.send_to_device(call, now, step);
@@ -132,6 +155,7 @@ impl Machine {
         for call in self.calls.extract_if(.., waits).collect::<Vec<_>>() {
             self.send_to_device(call, now, step);
         }
+        self.begin_calls_left_open(now, step);
     }
 
     /// A device's tool result. It counts only from the attachment that has the call, or from
@@ -145,7 +169,7 @@ impl Machine {
         step: &mut Step,
     ) {
         let Some(at) = self.calls.iter().position(|call| call.plan.id == id) else {
-            return self.result_before_its_call(epoch, id, result);
+            return self.keep_result(epoch, id, result);
         };
         let CallState::Device { target, last, .. } = &self.calls[at].state else { return };
         let of = target.and_then(|target| self.device_at(target));
@@ -163,6 +187,10 @@ impl Machine {
             true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
             false => result,
         };
+        // Its caller asks again in a moment.
+        if call.of == CallOf::Nobody {
+            return self.left_results.push((id, result));
+        }
         self.call_done(call, result, now, step);
     }
 }

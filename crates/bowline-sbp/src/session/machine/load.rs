@@ -58,20 +58,17 @@ impl Machine {
                 step.effect(Effect::Replan { turn, attempt });
                 return;
             }
-            if turn.attempt <= self.limits.attempts {
+            if turn.tries() <= self.limits.attempts {
                 return self.start_next(now, step);
             }
             self.give_up_interrupted(now, step);
         }
     }
 
-    /// Whether the turn was begun too often. While a person is asked, restarts do not count, nor does a stop
-    /// in good order while it waits for tools.
+    /// Whether the turn was begun too often. While a person is asked, restarts do not count.
     pub(super) fn is_used_up(&self, turn: &Turn) -> bool {
         let waits = |asked: &Question| asked.is_of(turn.id) && asked.is_open();
-        turn.attempt > self.limits.attempts
-            && turn.open_calls.is_none()
-            && !self.asked.iter().any(waits)
+        turn.tries() > self.limits.attempts && !self.asked.iter().any(waits)
     }
 
     /// Ends the turn at the front, which used up its attempts.

@@ -116,7 +116,7 @@ impl Machine {
             return Some(CallTarget { device: String::new(), asks: false, shown });
         };
         let epoch = self.surface_with(tool, |_, _| true)?;
-        let surface = self.surfaces.iter().find(|surface| surface.epoch == epoch)?;
+        let surface = self.surface_at(epoch)?;
         let tool = surface.tools.iter().find(|known| known.name == *tool)?;
         let device = surface.device().map(str::to_owned);
         Some(CallTarget {

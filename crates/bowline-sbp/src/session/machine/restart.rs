@@ -4,15 +4,17 @@
 //! Invariants
 //! - A stop loses no call: a device that has one answers it to the next owner, under the same id.
 //! - After a crash a call that may have been made is not made again, unless its tool is idempotent.
-//! - What an owner left open is taken up once: the write that starts the turn again clears it.
+//! - What an owner left open is taken up once: it is of one run of the turn.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::calls::{Call, CallOf, CallState};
 use super::device_calls::LastDevice;
+use super::permissions::Permitted;
 use super::turns::{Item, TurnState};
 use super::{Machine, Step};
 use crate::error::Failure;
@@ -21,13 +23,25 @@ use crate::id::{Seq, TurnId};
 use crate::message::EntryKind;
 use crate::session::commit::Write;
 use crate::session::effect::{Refusal, Reply};
-use crate::session::input::Now;
+use crate::session::input::{CommandId, Now};
 use crate::session::log::NewEntry;
-use crate::session::open_call::{Consent, OpenCall, SentCall};
+use crate::session::open_call::{Consent, OpenCall, OpenCalls, SentCall};
 use crate::session::turn::{CALL_INTERRUPTED, Permission, PlannedCall, Replanned, Work};
 use crate::tool_result::content;
 
-/// A device's result of a call that is not taken up yet.
+/// How long who has to be there for a call that is not begun may take to come back, if the call itself has
+/// no timeout.
+const RETURN: Duration = Duration::from_secs(30);
+
+/// Whether a device has a call, or had it when it disconnected.
+enum Sent {
+    No,
+    To(SentCall),
+    /// To one that cannot be told from others when all come back.
+    ToAnyone,
+}
+
+/// A device's result of an open call, before the turn is planned again.
 #[derive(Debug, Clone)]
 pub(super) struct EarlyResult {
     epoch: u64,
@@ -49,17 +63,24 @@ impl Machine {
             }
         }
         self.queue.retain(|item| !matches!(item, Item::HandOff { packing: None, .. }));
-        let (turns, callers): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.calls).into_iter().partition(|call| call.caller().is_none());
-        self.calls = turns;
-        for call in callers {
-            let Some(to) = call.caller() else { continue };
-            match self.sent(&call, now) {
-                Some(sent) => step.reply(to, Reply::CallLeftOpen(Box::new(sent))),
-                None => told.push(to),
-            }
-        }
         told.into_iter().for_each(|to| step.refuse(to, Refusal::Stopping));
+        for mut call in std::mem::take(&mut self.calls) {
+            if let Some(to) = call.caller() {
+                match self.sent(&call, now) {
+                    Sent::No => {
+                        step.reply(to, Reply::CallLeftOpen(None));
+                        continue;
+                    }
+                    Sent::To(sent) => step.reply(to, Reply::CallLeftOpen(Some(Box::new(sent)))),
+                    Sent::ToAnyone => {
+                        step.reply(to, Reply::Called(Err(CALL_INTERRUPTED.into())));
+                        continue;
+                    }
+                }
+                call.of = CallOf::Nobody;
+            }
+            self.calls.push(call);
+        }
         self.leave_calls_open(now, step);
     }
 
@@ -71,25 +92,35 @@ impl Machine {
             return;
         }
         let its = self.calls.iter().filter(|call| call.of == CallOf::Turn(turn.id));
-        let open = its.filter_map(|call| {
-            let sent = self.sent(call, now);
-            let is_left = matches!(call.state, CallState::Device { .. } | CallState::LeftOpen);
-            is_left.then_some(OpenCall { n: call.plan.n, sent })
+        let waits =
+            its.filter(|call| !matches!(call.state, CallState::Asking(_) | CallState::Task));
+        let open = waits.filter_map(|call| {
+            let sent = match self.sent(call, now) {
+                Sent::No => None,
+                Sent::To(sent) => Some(sent),
+                Sent::ToAnyone => return None,
+            };
+            Some(OpenCall { n: call.plan.n, sent })
         });
-        let calls = open.collect();
-        step.write(Write::LeaveOpen { turn: turn.id, calls });
+        let (attempt, stops, calls) = (turn.attempt, turn.stops + 1, open.collect());
+        step.write(Write::LeaveOpen { turn: turn.id, open: OpenCalls { attempt, stops, calls } });
     }
 
-    /// A call that a device has, or had when it disconnected.
-    fn sent(&self, call: &Call, now: Now) -> Option<SentCall> {
-        let CallState::Device { target, last, deadline, .. } = &call.state else { return None };
-        let (device, older) = match (target, last) {
-            (Some(epoch), _) => (self.device_at(*epoch), self.head.attach_epoch),
-            (None, Some(last)) => (last.name.clone(), last.older),
-            (None, None) => return None,
-        };
-        let until = now.at + deadline.saturating_duration_since(now.instant);
-        Some(SentCall { id: call.plan.id, device, older, until, consent: call.consent.clone() })
+    fn sent(&self, call: &Call, now: Now) -> Sent {
+        let CallState::Device { target, last, deadline, .. } = &call.state else { return Sent::No };
+        let at = target.and_then(|epoch| self.surface_at(epoch));
+        let at = at.map(|surface| LastDevice::new(surface, self.head.attach_epoch));
+        match at.as_ref().or(last.as_ref()) {
+            None => Sent::No,
+            Some(device) if !device.is_distinct() => Sent::ToAnyone,
+            Some(LastDevice { name, older, .. }) => Sent::To(SentCall {
+                id: call.plan.id,
+                device: name.clone(),
+                older: *older,
+                until: now.at + deadline.saturating_duration_since(now.instant),
+                consent: call.consent.clone(),
+            }),
+        }
     }
 
     /// Continues a turn after a restart with the calls that have no result.
@@ -118,7 +149,7 @@ impl Machine {
             Ok(Replanned { seq, calls, rounds, spent_usd }) => {
                 (turn.rounds, turn.spent_usd) = (rounds, spent_usd);
                 turn.state = TurnState::Acting { open: calls.len(), then: None };
-                let open = turn.open_calls.take().unwrap_or_default();
+                let open = std::mem::take(&mut turn.open_calls);
                 for plan in calls {
                     let left = open.iter().find(|left| left.n == plan.n).cloned();
                     self.take_up_call(id, seq, plan, left, now, step);
@@ -150,47 +181,100 @@ impl Machine {
     ) {
         let of = CallOf::Turn(turn);
         match left {
-            Some(OpenCall { sent: Some(sent), .. }) => {
-                self.resume_call(of, seq, plan, sent, now, step);
-            }
-            // Nobody has it yet, whatever was allowed before.
+            Some(OpenCall { sent: Some(sent), .. }) => match plan.again && sent.is_over(now) {
+                true => self.begin_call(of, seq, plan, now, step),
+                false => self.resume_call(of, plan, sent, now, step),
+            },
             Some(OpenCall { sent: None, .. }) => {
+                let until = match &plan.work {
+                    Work::Device { patience, .. } => *patience,
+                    Work::Known(_) | Work::Task { .. } => RETURN,
+                };
+                // Nobody has it yet, whatever was allowed before.
                 let permission = plan.permission.map(|it| Permission { replanned: false, ..it });
-                let plan = PlannedCall { permission, again: true, ..plan };
-                self.begin_call(of, seq, plan, now, step);
+                let plan = Arc::new(PlannedCall { permission, again: true, ..plan });
+                let state = CallState::LeftOpen { seq, until: Some(now.instant + until) };
+                let (begun, consent) = (now.instant, Consent::Rule);
+                self.begin_if_possible(Call { plan, of, state, begun, consent }, now, step);
             }
             None if plan.may_have_run() => self.interrupted(of, plan, now, step),
             None => self.begin_call(of, seq, plan, now, step),
         }
     }
 
+    /// A surface attached: calls that were not begun may begin now.
+    pub(super) fn begin_calls_left_open(&mut self, now: Now, step: &mut Step) {
+        let left = |call: &mut Call| matches!(call.state, CallState::LeftOpen { .. });
+        for call in self.calls.extract_if(.., left).collect::<Vec<_>>() {
+            self.begin_if_possible(call, now, step);
+        }
+    }
+
+    /// Begins a call that was left open, if its device and whoever has to allow it are there.
+    fn begin_if_possible(&mut self, call: Call, now: Now, step: &mut Step) {
+        let CallState::LeftOpen { seq, .. } = call.state else { return };
+        let possible = match (&call.plan.permission, &call.plan.work) {
+            (Some(permission), _) => {
+                let turn = permission.approval.turn_id;
+                let place = (seq, call.plan.n);
+                self.asked.iter().any(|asked| asked.place == place && asked.is_of(turn))
+                    || !matches!(self.permitted(&call, permission), Permitted::No(_))
+            }
+            (None, Work::Device { tool, .. }) => self.surface_with(tool, |_, _| true).is_some(),
+            (None, Work::Known(_) | Work::Task { .. }) => true,
+        };
+        match possible && !self.stopping {
+            true => self.begin_call(call.of, seq, PlannedCall::clone(&call.plan), now, step),
+            false => self.calls.push(call),
+        }
+    }
+
+    /// The caller of a call without a turn asks on, which an owner has sent and left open.
+    pub(super) fn resume_device_call(
+        &mut self,
+        to: CommandId,
+        call: PlannedCall,
+        sent: SentCall,
+        now: Now,
+        step: &mut Step,
+    ) {
+        if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == sent.id) {
+            known.of = CallOf::Command(to);
+            return;
+        }
+        if let Some(at) = self.left_results.iter().position(|(id, _)| *id == sent.id) {
+            return step.reply(to, Reply::Called(self.left_results.swap_remove(at).1));
+        }
+        match self.stopping {
+            true => step.reply(to, Reply::CallLeftOpen(Some(Box::new(sent)))),
+            false => self.resume_call(CallOf::Command(to), call, sent, now, step),
+        }
+    }
+
     /// Goes on with a call that an earlier owner has sent to a device.
-    pub(super) fn resume_call(
+    fn resume_call(
         &mut self,
         of: CallOf,
-        seq: Seq,
         plan: PlannedCall,
         sent: SentCall,
         now: Now,
         step: &mut Step,
     ) {
+        // A rule of today may deny what the device does already.
         let Work::Device { input, patience, wait, .. } = &plan.work else {
-            return self.begin_call(of, seq, plan, now, step);
+            return self.interrupted(of, plan, now, step);
         };
         let asks = match sent.consent {
             Consent::DeviceAsks => plan.permission.as_ref().map(Permission::time),
             Consent::Rule | Consent::Person(_) => None,
         };
         let Some(deadline) = sent.deadline(*patience + asks.unwrap_or_default(), now) else {
-            return match of {
-                CallOf::Turn(_) if plan.again => self.begin_call(of, seq, plan, now, step),
-                _ => self.interrupted(of, plan, now, step),
-            };
+            return self.interrupted(of, plan, now, step);
         };
         let state = CallState::Device {
             input: Arc::new(input.clone()),
             target: None,
-            last: Some(LastDevice { name: sent.device, older: sent.older }),
+            last: Some(LastDevice::of_sent(&sent)),
             deadline,
             wait_until: now.instant + *wait.max(patience),
         };
@@ -199,24 +283,23 @@ impl Machine {
         self.send_to_device(call, now, step);
     }
 
+    /// Ends a call that may have been made, and is not made again.
     fn interrupted(&mut self, of: CallOf, plan: PlannedCall, now: Now, step: &mut Step) {
-        let (state, plan, consent) = (CallState::LeftOpen, Arc::new(plan), Consent::Rule);
+        let (state, plan, consent) = (CallState::Task, Arc::new(plan), Consent::Rule);
         let call = Call { plan, of, state, begun: now.instant, consent };
         self.call_done(call, Err(CALL_INTERRUPTED.into()), now, step);
     }
 
-    /// Keeps a device's result of an open call until the turn is planned again. Any other is dropped
-    /// (SBP-L5-04).
-    pub(super) fn result_before_its_call(
-        &mut self,
-        epoch: u64,
-        call: Uuid,
-        result: Result<Value, String>,
-    ) {
-        let Some(Item::Turn(turn)) = self.queue.front() else { return };
-        let open = turn.open_calls.iter().flatten().filter_map(|open| open.sent.as_ref());
-        let is_open = open.clone().any(|sent| sent.id == call);
-        if is_open && self.early_results.iter().all(|early| early.call != call) {
+    /// Keeps a device's result of an open call until the turn is planned again: the newest, and only from the
+    /// device that has the call. Any other is dropped (SBP-L5-04).
+    pub(super) fn keep_result(&mut self, epoch: u64, call: Uuid, result: Result<Value, String>) {
+        let Some(surface) = self.surface_at(epoch) else { return };
+        let front = self.queue.front().and_then(Item::turn);
+        let open = front.iter().flat_map(|turn| &turn.open_calls);
+        let mut sent = open.filter_map(|open| open.sent.as_ref());
+        let is_its = |sent: &SentCall| sent.id == call && LastDevice::of_sent(sent).is(surface);
+        if sent.any(is_its) {
+            self.early_results.retain(|early| early.call != call);
             self.early_results.push(EarlyResult { epoch, call, result });
         }
     }

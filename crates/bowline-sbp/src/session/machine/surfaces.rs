@@ -31,7 +31,7 @@ const MOST_CLOSED: usize = 64;
 pub(super) struct Surface {
     pub(super) epoch: u64,
     socket: Uuid,
-    joined: bool,
+    pub(super) joined: bool,
     context: Arc<SurfaceContext>,
     pub(super) tools: Arc<[SurfaceTool]>,
     /// When its device token expires, if it has one.
@@ -253,7 +253,7 @@ impl Machine {
             self.move_on(Change::SurfaceLost, now);
         }
         self.head.updated_at = now.at;
-        self.calls_lost(epoch, surface.device(), end, now, step);
+        self.calls_lost(&surface, end, now, step);
         true
     }
 
@@ -261,7 +261,7 @@ impl Machine {
     pub(super) fn detach_all(&mut self, now: Now, step: &mut Step) {
         for surface in std::mem::take(&mut self.surfaces) {
             step.write(Write::Detach { epoch: surface.epoch });
-            self.calls_lost(surface.epoch, surface.device(), SurfaceEnd::Left, now, step);
+            self.calls_lost(&surface, SurfaceEnd::Left, now, step);
         }
         self.head.attach_epoch += 1;
     }
@@ -343,9 +343,13 @@ impl Machine {
         self.surfaces.iter().filter(has).map(|surface| surface.epoch).max()
     }
 
-    /// The `surface_id` of the attachment with this epoch.
+    /// The attachment with this epoch.
+    pub(super) fn surface_at(&self, epoch: u64) -> Option<&Surface> {
+        self.surfaces.iter().find(|surface| surface.epoch == epoch)
+    }
+
+    /// Its `surface_id`.
     pub(super) fn device_at(&self, epoch: u64) -> Option<String> {
-        let surface = self.surfaces.iter().find(|surface| surface.epoch == epoch)?;
-        surface.device().map(str::to_owned)
+        self.surface_at(epoch)?.device().map(str::to_owned)
     }
 }

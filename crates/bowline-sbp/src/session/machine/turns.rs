@@ -73,8 +73,10 @@ pub(super) struct Turn {
     pub(super) rounds: u32,
     pub(super) spent_usd: f64,
     pub(super) cancelled: bool,
-    /// What its last owner left open; none if that owner crashed, or there was none.
-    pub(super) open_calls: Option<Vec<OpenCall>>,
+    /// What its last owner left open; nothing if that owner crashed, or there was none.
+    pub(super) open_calls: Vec<OpenCall>,
+    /// How many of its runs ended by a stop in good order.
+    pub(super) stops: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -120,18 +122,22 @@ impl Turn {
             rounds: 0,
             spent_usd: 0.0,
             cancelled: false,
-            open_calls: None,
+            open_calls: Vec::new(),
+            stops: 0,
         }
     }
 
     /// A turn that an earlier owner accepted.
     pub(super) fn recovered(row: &TurnRow, request: TurnRequest) -> Self {
+        let open = row.open_calls.as_ref();
+        let of_last = open.filter(|open| open.attempt == row.attempt);
         Self {
+            open_calls: of_last.map(|open| open.calls.clone()).unwrap_or_default(),
+            stops: open.map_or(0, |open| open.stops),
             keyed: row.keyed,
             attempt: row.attempt,
             advanced: row.advanced,
             recovered: true,
-            open_calls: row.open_calls.clone(),
             ..Self::accepted(row.id, Arc::new(request), None, row.found, None, Vec::new())
         }
     }
@@ -147,6 +153,11 @@ impl Turn {
             author: self.request.author.as_ref().map(|author| author.name.as_str().into()),
             model: Arc::clone(&self.model),
         }
+    }
+
+    /// The number of its runs without those that ended by a stop in good order.
+    pub(super) fn tries(&self) -> u32 {
+        self.attempt.saturating_sub(self.stops)
     }
 
     pub(super) fn runs(&self) -> bool {
@@ -278,8 +289,9 @@ impl Machine {
         if let Some(answered) = then.take() {
             return self.answered(*answered, now, step);
         }
-        // While the gateway drains, the next round is left to the next process.
-        if stopping {
+        // While the gateway drains, the next round is left to the next process. That does not know what was
+        // cancelled.
+        if stopping && !turn.cancelled {
             return;
         }
         let round = turn.rounds;

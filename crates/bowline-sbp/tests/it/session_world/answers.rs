@@ -41,11 +41,14 @@ impl World {
             (Command::Attach(_), Reply::Attached(attached)) => {
                 self.attached(client, from, attached.epoch);
             }
-            // The next owner goes on with it.
-            (Command::CallDevice { call, .. }, Reply::CallLeftOpen(open)) => {
+            // The next owner is asked to go on with it. Some callers do not ask again.
+            (
+                Command::CallDevice { call } | Command::ResumeCall { call, .. },
+                Reply::CallLeftOpen(Some(sent)),
+            ) => {
                 self.tally.add("calls of programs left open");
-                self.requests[request].command = Command::CallDevice { call, sent: Some(open) };
-                return self.send(request);
+                self.requests[request].command = Command::ResumeCall { call, sent };
+                return self.wants_again(request);
             }
             // A replica that is no longer the owner may not know that the socket is attached.
             (Command::Attach(_), Reply::Refused(refusal))

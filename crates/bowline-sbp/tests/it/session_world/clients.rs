@@ -181,7 +181,8 @@ impl World {
         }
     }
 
-    /// Retries a request, except a device's tool call: that one must not be repeated.
+    /// Retries a request, except a device's tool call: that one must not be repeated, unless the owner says
+    /// that it is left open.
     fn ask_again(&mut self, at: usize, request: usize) {
         match self.requests[request].command {
             Command::CallDevice { .. } => self.finished(at, request),
@@ -191,7 +192,8 @@ impl World {
 
     /// Some callers stop waiting for a device's answer.
     fn loses_patience(&mut self, at: usize, request: usize) {
-        if let Command::CallDevice { call, .. } = &self.requests[request].command
+        if let Command::CallDevice { call } | Command::ResumeCall { call, .. } =
+            &self.requests[request].command
             && !self.calm
             && self.random.percent(10)
         {
@@ -281,6 +283,6 @@ impl World {
         let turn = TurnId(self.random.uuid());
         let now = self.now();
         let call = tools::plan(&mut self.random, turn, 0, call, false, now);
-        Command::CallDevice { call: Box::new(call), sent: None }
+        Command::CallDevice { call: Box::new(call) }
     }
 }

@@ -29,7 +29,12 @@ impl Request {
     /// Whether the bus may carry it twice. A call of a device is never sent again by a handle; and
     /// "whichever turn runs" means another one later.
     pub(super) fn may_double(&self) -> bool {
-        !matches!(self.command, Command::CallDevice { .. } | Command::Cancel { running: true, .. })
+        !matches!(
+            self.command,
+            Command::CallDevice { .. }
+                | Command::ResumeCall { .. }
+                | Command::Cancel { running: true, .. }
+        )
     }
 
     pub(super) fn submit(&self) -> Option<&Submit> {

@@ -275,7 +275,7 @@ fn g21_a_second_person_is_another_user_and_a_host_is_not_its_own_approver() {
     bench.device(Some("phone"), camera(), Some(OWNER));
     let mut plan = planned(3);
     plan.permission.as_mut().unwrap().approval.asked_with = Some("k1".into());
-    bench.command(Command::CallDevice { call: Box::new(plan), sent: None });
+    bench.command(Command::CallDevice { call: Box::new(plan) });
     let refused = bench.decided(3, false, decider(OWNER, "k1"));
     assert_eq!(*refused.reply_of(), Reply::Refused(Refusal::OwnCall));
     bench.decided(3, false, decider(OWNER, "k2"));

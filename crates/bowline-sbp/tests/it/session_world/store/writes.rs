@@ -2,7 +2,9 @@
 
 use bowline_sbp::approval::{ApprovalState, ApprovalStep};
 use bowline_sbp::id::{ApprovalId, TurnId};
-use bowline_sbp::session::{AskedRow, DeviceRow, IdempotencyKey, OpenCall, Placed, TurnRow, Write};
+use bowline_sbp::session::{
+    AskedRow, DeviceRow, IdempotencyKey, OpenCalls, Placed, TurnRow, Write,
+};
 use uuid::Uuid;
 
 use super::{Key, Planted, Rows, Store, length};
@@ -15,7 +17,7 @@ impl Store {
         match write {
             Write::Accept { turn, key, .. } => self.accept(rows, turn, key.as_ref()),
             Write::Start { turn, attempt } => self.start(rows, *turn, *attempt),
-            Write::LeaveOpen { turn, calls } => self.leave_open(rows, *turn, calls),
+            Write::LeaveOpen { turn, open } => self.leave_open(rows, *turn, open),
             Write::Append { entries, advances } => self.append(rows, entries, *advances),
             // Whoever reads a session does not see it.
             Write::Spend { .. } => {}
@@ -96,7 +98,7 @@ impl Store {
     fn start(&mut self, rows: &mut Rows, turn: TurnId, attempt: u32) {
         match rows.turns.first_mut() {
             Some(row) if row.id == turn && attempt >= row.attempt => {
-                (row.started, row.attempt, row.open_calls) = (true, attempt, None);
+                (row.started, row.attempt) = (true, attempt);
             }
             first => {
                 let why = format!("{turn} starts as {attempt}, but first is {first:?}");
@@ -109,9 +111,9 @@ impl Store {
     }
 
     /// Only the turn at the front has calls.
-    fn leave_open(&mut self, rows: &mut Rows, turn: TurnId, calls: &[OpenCall]) {
-        let mut calls = calls.to_vec();
-        let sent = calls.iter_mut().filter_map(|call| call.sent.as_mut());
+    fn leave_open(&mut self, rows: &mut Rows, turn: TurnId, open: &OpenCalls) {
+        let mut open = open.clone();
+        let sent = open.calls.iter_mut().filter_map(|call| call.sent.as_mut());
         for sent in sent {
             if self.planted == Some(Planted::RenamesOpenCalls) {
                 sent.id = Uuid::from_u128(!sent.id.as_u128());
@@ -119,7 +121,9 @@ impl Store {
             self.past.left_open.insert(sent.id);
         }
         match rows.turns.first_mut() {
-            Some(row) if row.id == turn && row.advanced => row.open_calls = Some(calls),
+            Some(row) if row.id == turn && row.advanced && row.attempt == open.attempt => {
+                row.open_calls = Some(open);
+            }
             first => {
                 let why = format!("{turn} leaves calls open, but first is {first:?}");
                 self.breaks(why);
