@@ -336,10 +336,13 @@ impl SessionHandle {
             let answer = self.once(command).await.map_err(|failure| failure.message)?;
             match answer.map(|answer| answer.reply) {
                 Some(Reply::Called(result)) => return result,
-                Some(Reply::Refused(refusal)) => return Err(refusal.to_string()),
-                Some(Reply::CallLeftOpen(open)) if !self.is_stopping() => sent = open.or(sent),
-                // The owner that stops has ended meanwhile. The device knows the call, and is not called twice.
-                None if sent.is_some() && !self.is_stopping() => {}
+                Some(Reply::CallLeftOpen(open)) if !self.is_stopping() => {
+                    (sent, patience) = (Some(open), Patience::new());
+                }
+                Some(Reply::Refused(refusal)) if sent.is_none() => return Err(refusal.to_string()),
+                // The device has the call, and is not called twice, whoever is asked.
+                None | Some(Reply::Refused(Refusal::NotStored))
+                    if sent.is_some() && !self.is_stopping() => {}
                 _ => return Err(CALL_INTERRUPTED.into()),
             }
             patience.pause().await.map_err(|failure| failure.message)?;

@@ -28,7 +28,7 @@ pub enum Effect {
         round: u32,
         spent_usd: f64,
     },
-    /// Find out which logged tool calls of a crashed turn have no result; reported as
+    /// Find out which logged tool calls of a turn that was taken over have no result; reported as
     /// [`Fact::Replanned`](super::Fact::Replanned).
     Replan {
         turn: TurnId,
@@ -88,9 +88,8 @@ pub enum Reply {
     },
     /// What a device answered.
     Called(Result<Value, String>),
-    /// The owner stops before the device has answered. The next owner goes on with the call; none: it was
-    /// not sent, and can be made there.
-    CallLeftOpen(Option<Box<SentCall>>),
+    /// The owner stops before the device has answered: the next owner goes on with the call.
+    CallLeftOpen(Box<SentCall>),
     Done,
     Refused(Refusal),
 }

@@ -265,7 +265,7 @@ pub enum Fact {
         result: Result<Value, String>,
     },
     /// A surface's socket has ended. `restarts`: because its gateway process stops or is lost. The device is
-    /// expected at another one, and keeps its calls until their deadlines.
+    /// expected at another one, and keeps its calls if it can be told from others.
     SurfaceGone {
         epoch: u64,
         #[serde(default)]

@@ -34,7 +34,6 @@ use uuid::Uuid;
 
 use self::approvals::{PersonsDecision, Question};
 use self::calls::Call;
-use self::restart::EarlyResult;
 use self::surfaces::Surface;
 use self::turns::{Item, Turn, TurnState};
 use super::commit::Write;
@@ -115,7 +114,7 @@ pub struct Machine {
     devices: Arc<Vec<DeviceRow>>,
     calls: Vec<Call>,
     /// Results of open calls that came before their turn was planned again.
-    early_results: Vec<EarlyResult>,
+    early_results: Vec<(Uuid, Result<Value, String>)>,
     /// Results of calls that were left open, and whose callers have not asked again.
     left_results: Vec<(Uuid, Result<Value, String>)>,
     asked: Vec<Question>,

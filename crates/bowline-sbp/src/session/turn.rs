@@ -121,7 +121,7 @@ pub struct Permission {
     /// Wait for a decision although nobody who may give it is attached.
     #[serde(default)]
     pub wait: bool,
-    /// The call was made before a crash, if it needed no question then.
+    /// The call was made before a restart, if it needed no question then.
     #[serde(default)]
     pub replanned: bool,
 }
@@ -156,7 +156,7 @@ impl PlannedCall {
         !self.again && self.permission.as_ref().is_some_and(|permission| permission.replanned)
     }
 
-    /// Whether it was made before a crash, and must not be made again.
+    /// Whether it may have been made before a restart, and must not be made again.
     pub(super) fn may_have_run(&self) -> bool {
         let is_made = !matches!(self.work, Work::Known(_));
         is_made && !self.again && self.permission.is_none()
@@ -181,14 +181,14 @@ pub enum Work {
     Task { tool: String, input: Value },
 }
 
-/// The rest of a turn that crashed after its tool calls were logged.
+/// The rest of a turn whose owner ended after its tool calls were logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replanned {
     /// The log position of the entry that holds the calls.
     pub seq: u64,
     /// The calls without a logged result.
     pub calls: Vec<PlannedCall>,
-    /// Rounds before the crash, and their cost.
+    /// Rounds so far, and their cost.
     pub rounds: u32,
     pub spent_usd: f64,
 }

@@ -331,8 +331,7 @@ fn replies() -> Vec<Reply> {
         Reply::Decided(None),
         Reply::Called(Ok(json!(1))),
         Reply::Called(Err("no".into())),
-        Reply::CallLeftOpen(None),
-        Reply::CallLeftOpen(Some(Box::new(sent()))),
+        Reply::CallLeftOpen(Box::new(sent())),
         Reply::Done,
     ];
     let refusals = [

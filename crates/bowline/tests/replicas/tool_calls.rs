@@ -216,7 +216,8 @@ async fn g16_a_hosts_call_goes_on_while_the_owner_of_its_device_restarts() {
     tokio::task::block_in_place(|| world.replica(0).stop());
     assert_eq!(closed.await.unwrap(), 1012);
     assert_eq!(counted.await.unwrap(), 200);
-    let mut phone = c.attach(&session, device()).await;
+    // Neither where the host waits nor where its session was.
+    let mut phone = b.attach(&session, device()).await;
     let again = phone.until("TOOL_CALL").await;
     assert_eq!(again["call_id"], call["call_id"]);
     phone.answer(&again, "a cat").await;

@@ -141,7 +141,7 @@ impl Machine {
         step: &mut Step,
     ) {
         if self.stopping {
-            return step.reply(to, Reply::CallLeftOpen(None));
+            return step.refuse(to, Refusal::Stopping);
         }
         // A retried call: the newest command gets the result.
         if let Some(known) = self.calls.iter_mut().find(|known| known.plan.id == call.id) {

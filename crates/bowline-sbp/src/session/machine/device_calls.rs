@@ -12,6 +12,7 @@
 //!   left; one attached beside it does not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -28,7 +29,7 @@ use crate::surface::SurfaceTool;
 /// The largest tool result of a device, in bytes.
 const LARGEST_RESULT: usize = 1 << 20;
 
-/// A device that disconnected while it had a call.
+/// The device that has a call, or had it when it disconnected.
 #[derive(Debug, Clone)]
 pub(super) struct LastDevice {
     pub(super) name: Option<String>,
@@ -138,7 +139,8 @@ impl Machine {
             let Work::Device { wait, patience, .. } = &call.plan.work else { continue };
             let wait = match end {
                 SurfaceEnd::Restarts if device.is_distinct() => *wait.max(patience),
-                _ => *wait,
+                SurfaceEnd::Restarts => Duration::ZERO,
+                SurfaceEnd::Left | SurfaceEnd::Replaced => *wait,
             };
             if let CallState::Device { target, last, wait_until, .. } = &mut call.state {
                 *target = None;
@@ -178,19 +180,23 @@ impl Machine {
         if *target != Some(epoch) && !same() {
             return;
         }
-        let call = self.calls.remove(at);
-        let size = match &result {
-            Ok(value) => value.to_string().len(),
-            Err(why) => why.len(),
-        };
-        let result = match size > LARGEST_RESULT {
-            true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
-            false => result,
-        };
+        let (call, result) = (self.calls.remove(at), bounded(result));
         // Its caller asks again in a moment.
         if call.of == CallOf::Nobody {
             return self.left_results.push((id, result));
         }
         self.call_done(call, result, now, step);
+    }
+}
+
+/// A device's result, or an error if it is too large.
+pub(super) fn bounded(result: Result<Value, String>) -> Result<Value, String> {
+    let size = match &result {
+        Ok(value) => value.to_string().len(),
+        Err(why) => why.len(),
+    };
+    match size > LARGEST_RESULT {
+        true => Err(format!("the device's answer is over {LARGEST_RESULT} bytes")),
+        false => result,
     }
 }

@@ -51,7 +51,7 @@ impl Machine {
     fn take_up(&mut self, now: Now, step: &mut Step) {
         while let Some(Item::Turn(turn)) = self.queue.front_mut() {
             if turn.advanced {
-                // The crash may have happened between a tool call and its result.
+                // Its last owner may have ended between a tool call and its result.
                 turn.state = TurnState::Replanning;
                 let (turn, attempt) = (turn.id, turn.attempt);
                 started(turn, attempt, step);

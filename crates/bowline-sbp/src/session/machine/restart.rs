@@ -13,7 +13,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::calls::{Call, CallOf, CallState};
-use super::device_calls::LastDevice;
+use super::device_calls::{LastDevice, bounded};
 use super::permissions::Permitted;
 use super::turns::{Item, TurnState};
 use super::{Machine, Step};
@@ -31,22 +31,14 @@ use crate::tool_result::content;
 
 /// How long who has to be there for a call that is not begun may take to come back, if the call itself has
 /// no timeout.
-const RETURN: Duration = Duration::from_secs(30);
+const RETURN_TIME: Duration = Duration::from_secs(30);
 
 /// Whether a device has a call, or had it when it disconnected.
 enum Sent {
     No,
     To(SentCall),
     /// To one that cannot be told from others when all come back.
-    ToAnyone,
-}
-
-/// A device's result of an open call, before the turn is planned again.
-#[derive(Debug, Clone)]
-pub(super) struct EarlyResult {
-    epoch: u64,
-    call: Uuid,
-    result: Result<Value, String>,
+    ToOneOfMany,
 }
 
 impl Machine {
@@ -63,24 +55,24 @@ impl Machine {
             }
         }
         self.queue.retain(|item| !matches!(item, Item::HandOff { packing: None, .. }));
-        told.into_iter().for_each(|to| step.refuse(to, Refusal::Stopping));
         for mut call in std::mem::take(&mut self.calls) {
-            if let Some(to) = call.caller() {
-                match self.sent(&call, now) {
-                    Sent::No => {
-                        step.reply(to, Reply::CallLeftOpen(None));
-                        continue;
-                    }
-                    Sent::To(sent) => step.reply(to, Reply::CallLeftOpen(Some(Box::new(sent)))),
-                    Sent::ToAnyone => {
-                        step.reply(to, Reply::Called(Err(CALL_INTERRUPTED.into())));
-                        continue;
-                    }
-                }
-                call.of = CallOf::Nobody;
+            if let CallState::LeftOpen { until, .. } = &mut call.state {
+                *until = None;
             }
-            self.calls.push(call);
+            let Some(to) = call.caller() else {
+                self.calls.push(call);
+                continue;
+            };
+            match self.sent(&call, now) {
+                Sent::No => told.push(to),
+                Sent::To(sent) => {
+                    step.reply(to, Reply::CallLeftOpen(Box::new(sent)));
+                    self.calls.push(Call { of: CallOf::Nobody, ..call });
+                }
+                Sent::ToOneOfMany => step.reply(to, Reply::Called(Err(CALL_INTERRUPTED.into()))),
+            }
         }
+        told.into_iter().for_each(|to| step.refuse(to, Refusal::Stopping));
         self.leave_calls_open(now, step);
     }
 
@@ -98,7 +90,7 @@ impl Machine {
             let sent = match self.sent(call, now) {
                 Sent::No => None,
                 Sent::To(sent) => Some(sent),
-                Sent::ToAnyone => return None,
+                Sent::ToOneOfMany => return None,
             };
             Some(OpenCall { n: call.plan.n, sent })
         });
@@ -112,7 +104,7 @@ impl Machine {
         let at = at.map(|surface| LastDevice::new(surface, self.head.attach_epoch));
         match at.as_ref().or(last.as_ref()) {
             None => Sent::No,
-            Some(device) if !device.is_distinct() => Sent::ToAnyone,
+            Some(device) if !device.is_distinct() => Sent::ToOneOfMany,
             Some(LastDevice { name, older, .. }) => Sent::To(SentCall {
                 id: call.plan.id,
                 device: name.clone(),
@@ -154,8 +146,11 @@ impl Machine {
                     let left = open.iter().find(|left| left.n == plan.n).cloned();
                     self.take_up_call(id, seq, plan, left, now, step);
                 }
-                for EarlyResult { epoch, call, result } in early {
-                    self.tool_result(epoch, call, result, now, step);
+                for (id, result) in early {
+                    if let Some(at) = self.calls.iter().position(|call| call.plan.id == id) {
+                        let call = self.calls.remove(at);
+                        self.call_done(call, bounded(result), now, step);
+                    }
                 }
                 self.calls_begun(id, now, step);
             }
@@ -186,23 +181,36 @@ impl Machine {
                 false => self.resume_call(of, plan, sent, now, step),
             },
             Some(OpenCall { sent: None, .. }) => {
-                let until = match &plan.work {
-                    Work::Device { patience, .. } => *patience,
-                    Work::Known(_) | Work::Task { .. } => RETURN,
-                };
                 // Nobody has it yet, whatever was allowed before.
                 let permission = plan.permission.map(|it| Permission { replanned: false, ..it });
-                let plan = Arc::new(PlannedCall { permission, again: true, ..plan });
-                let state = CallState::LeftOpen { seq, until: Some(now.instant + until) };
-                let (begun, consent) = (now.instant, Consent::Rule);
-                self.begin_if_possible(Call { plan, of, state, begun, consent }, now, step);
+                let plan = PlannedCall { permission, again: true, ..plan };
+                self.begin_or_wait(of, seq, plan, now, step);
             }
             None if plan.may_have_run() => self.interrupted(of, plan, now, step),
             None => self.begin_call(of, seq, plan, now, step),
         }
     }
 
-    /// A surface attached: calls that were not begun may begin now.
+    /// Begins a call that was left open; or waits for its device, and for whoever has to allow it, to come back.
+    fn begin_or_wait(
+        &mut self,
+        of: CallOf,
+        seq: Seq,
+        plan: PlannedCall,
+        now: Now,
+        step: &mut Step,
+    ) {
+        let patience = match &plan.work {
+            Work::Device { patience, .. } => *patience,
+            Work::Known(_) | Work::Task { .. } => RETURN_TIME,
+        };
+        let until = (!self.stopping).then(|| now.instant + patience);
+        let state = CallState::LeftOpen { seq, until };
+        let (begun, plan, consent) = (now.instant, Arc::new(plan), Consent::Rule);
+        self.begin_if_possible(Call { plan, of, state, begun, consent }, now, step);
+    }
+
+    /// A surface attached: calls that were left open may begin now.
     pub(super) fn begin_calls_left_open(&mut self, now: Now, step: &mut Step) {
         let left = |call: &mut Call| matches!(call.state, CallState::LeftOpen { .. });
         for call in self.calls.extract_if(.., left).collect::<Vec<_>>() {
@@ -210,19 +218,13 @@ impl Machine {
         }
     }
 
-    /// Begins a call that was left open, if its device and whoever has to allow it are there.
     fn begin_if_possible(&mut self, call: Call, now: Now, step: &mut Step) {
         let CallState::LeftOpen { seq, .. } = call.state else { return };
-        let possible = match (&call.plan.permission, &call.plan.work) {
-            (Some(permission), _) => {
-                let turn = permission.approval.turn_id;
-                let place = (seq, call.plan.n);
-                self.asked.iter().any(|asked| asked.place == place && asked.is_of(turn))
-                    || !matches!(self.permitted(&call, permission), Permitted::No(_))
-            }
-            (None, Work::Device { tool, .. }) => self.surface_with(tool, |_, _| true).is_some(),
-            (None, Work::Known(_) | Work::Task { .. }) => true,
-        };
+        let possible = call.plan.permission.as_ref().is_none_or(|permission| {
+            let (turn, place) = (permission.approval.turn_id, (seq, call.plan.n));
+            self.asked.iter().any(|asked| asked.place == place && asked.is_of(turn))
+                || !matches!(self.permitted(&call, permission), Permitted::No(_))
+        });
         match possible && !self.stopping {
             true => self.begin_call(call.of, seq, PlannedCall::clone(&call.plan), now, step),
             false => self.calls.push(call),
@@ -246,8 +248,12 @@ impl Machine {
             return step.reply(to, Reply::Called(self.left_results.swap_remove(at).1));
         }
         match self.stopping {
-            true => step.reply(to, Reply::CallLeftOpen(Some(Box::new(sent)))),
-            false => self.resume_call(CallOf::Command(to), call, sent, now, step),
+            true => step.reply(to, Reply::CallLeftOpen(Box::new(sent))),
+            false => {
+                // Takes the lease: the device attaches where the session has its owner.
+                self.head.updated_at = now.at;
+                self.resume_call(CallOf::Command(to), call, sent, now, step);
+            }
         }
     }
 
@@ -299,8 +305,8 @@ impl Machine {
         let mut sent = open.filter_map(|open| open.sent.as_ref());
         let is_its = |sent: &SentCall| sent.id == call && LastDevice::of_sent(sent).is(surface);
         if sent.any(is_its) {
-            self.early_results.retain(|early| early.call != call);
-            self.early_results.push(EarlyResult { epoch, call, result });
+            self.early_results.retain(|(early, _)| *early != call);
+            self.early_results.push((call, result));
         }
     }
 

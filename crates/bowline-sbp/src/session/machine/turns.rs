@@ -493,6 +493,8 @@ impl Machine {
             stopped.insert(0, id);
             step.effect(Effect::StopRound { turn: id });
             self.cancel_calls(id, now, step);
+            // While the gateway stops, all calls may have ended before.
+            self.calls_done(id, now, step);
         }
         stopped
     }

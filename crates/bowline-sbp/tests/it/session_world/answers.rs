@@ -44,7 +44,7 @@ impl World {
             // The next owner is asked to go on with it. Some callers do not ask again.
             (
                 Command::CallDevice { call } | Command::ResumeCall { call, .. },
-                Reply::CallLeftOpen(Some(sent)),
+                Reply::CallLeftOpen(sent),
             ) => {
                 self.tally.add("calls of programs left open");
                 self.requests[request].command = Command::ResumeCall { call, sent };

@@ -26,7 +26,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Whether the bus may carry it twice. A call of a device is never sent again by a handle; and
+    /// Whether the bus may carry it twice. A call of a device is sent again by its handle alone; and
     /// "whichever turn runs" means another one later.
     pub(super) fn may_double(&self) -> bool {
         !matches!(

@@ -5,7 +5,9 @@ use crate::access::OWNER;
 use crate::approval::{Approval, ApprovalState, Decider};
 use crate::completion::ToolCall;
 use crate::id::ApprovalId;
-use crate::session::{AskedRow, Attach, Permission, PlannedCall, Replanned, ReplicaId, Work};
+use crate::session::{
+    AskedRow, Attach, Permission, PlannedCall, Refusal, Replanned, ReplicaId, Work,
+};
 use crate::surface::{SurfaceContext, SurfaceTool};
 
 /// The owner, who decides.
@@ -378,7 +380,7 @@ fn a_caller_that_gives_up_ends_a_call_without_a_turn_and_a_gateway_that_stops_le
     let step = bench.fact(Fact::Stop);
     assert!(matches!(step.replies()[..], [(4, Reply::CallLeftOpen(_))]), "{step:?}");
     let other = Command::CallDevice { call: Box::new(call(2, device(0))) };
-    assert_eq!(*bench.command(other).reply_of(), Reply::CallLeftOpen(None));
+    assert_eq!(*bench.command(other).reply_of(), Reply::Refused(Refusal::Stopping));
 }
 
 #[test]

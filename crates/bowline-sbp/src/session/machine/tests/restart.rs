@@ -6,7 +6,9 @@ use super::calls::{approval, asking, call, calls, device, id, joining, results, 
 use super::*;
 use crate::access::OWNER;
 use crate::approval::ApprovalState;
-use crate::session::{AskedRow, Attach, OpenCalls, Permission, PlannedCall, Replanned, SentCall};
+use crate::session::{
+    AskedRow, Attach, OpenCalls, Permission, PlannedCall, Refusal, Replanned, SentCall,
+};
 
 /// The calls that were left open, by their index, and which of them were sent.
 fn left(step: &Step) -> Vec<(u32, bool)> {
@@ -115,7 +117,7 @@ fn sbp_l5_03_a_device_that_cannot_be_told_from_others_does_not_keep_its_call_ove
     // The gateway of both has restarted, and either may come back first.
     let mut bench = Bench::new();
     bench.attach_device(None, "camera");
-    bench.begin(vec![call(1, device(0))]);
+    bench.begin(vec![call(1, device(20))]);
     let step = bench.fact(Fact::SurfaceGone { epoch: 1, restarts: true });
     assert_eq!(results(&step), [r#"{"error":"the device disconnected before it answered"}"#]);
 }
@@ -140,6 +142,7 @@ fn g16_a_result_that_comes_before_the_turn_is_planned_again_is_kept() {
     bench.attach_device(Some("phone"), "camera");
     assert_eq!(bench.result(3, 1, "a cat"), Step::default());
     assert_eq!(bench.result(3, 7, "of no call"), Step::default());
+    bench.leaves(3);
     let step = bench.replans(vec![again(1, call(1, device(0)))]);
     assert_eq!((results(&step), step.starts()), (vec!["a cat".into()], vec![(turn(1), 2, 1)]));
     assert_eq!(bench.shown(), []);
@@ -260,7 +263,7 @@ fn g16_what_the_model_calls_while_its_owner_stops_is_begun_by_the_next_one() {
     let rows = rows_after(&bench, &step);
 
     let planned = || {
-        let mut planned = vec![again(0, call(0, device(0))), again(1, asking(1, task()))];
+        let mut planned = vec![again(0, call(0, device(30))), again(1, asking(1, task()))];
         let permission = planned[1].permission.as_mut().unwrap();
         (permission.replanned, permission.wait) = (true, false);
         planned
@@ -320,6 +323,20 @@ fn sbp_l2_18_a_turn_that_is_cancelled_while_its_owner_stops_ends_there() {
 }
 
 #[test]
+fn sbp_l2_18_a_turn_whose_calls_have_ended_is_cancelled_while_its_owner_stops() {
+    let mut bench = Bench::new();
+    bench.begin(vec![call(1, task())]);
+    bench.fact(Fact::Stop);
+    let ended = Fact::CallEnded { call: id(1), result: Ok(json!("found")) };
+    assert_eq!(bench.fact(ended).starts(), [], "the next round is the next owner's");
+    assert!(bench.machine.is_quiet());
+    let step = bench.command(Command::Cancel { turns: vec![turn(1)], running: false });
+    assert_eq!(step.starts(), [(turn(1), 1, 1)]);
+    assert!(step.effects.contains(&Effect::StopRound { turn: turn(1) }), "{step:?}");
+    assert!(!bench.machine.is_quiet());
+}
+
+#[test]
 fn g16_a_device_whose_replica_stops_has_the_tools_timeout_to_come_back() {
     let mut bench = waiting(0);
     let step = bench.fact(Fact::SurfaceGone { epoch: 1, restarts: true });
@@ -336,7 +353,8 @@ fn called_by_a_program() -> (Bench, Box<SentCall>) {
     bench.command(calling(1, None));
     bench.command(Command::CallDevice { call: Box::new(asking(2, task())) });
     let step = bench.fact(Fact::Stop);
-    let [(2, Reply::CallLeftOpen(Some(sent))), (3, Reply::CallLeftOpen(None))] = step.replies()[..]
+    let [(2, Reply::CallLeftOpen(sent)), (3, Reply::Refused(Refusal::Stopping))] =
+        step.replies()[..]
     else {
         panic!("{step:?}")
     };
@@ -356,7 +374,10 @@ fn g16_a_call_without_a_turn_goes_on_at_the_next_owner_if_its_caller_asks_there(
     let (bench, sent) = called_by_a_program();
     assert_eq!((sent.id, sent.device.as_deref()), (id(1), Some("phone")));
     let (mut next, _) = Bench::loading(Loaded { head: bench.machine.head().clone(), ..loaded() });
+    next.wait(1);
+    let before = next.machine.head().clone();
     assert_eq!(next.command(calling(1, Some(sent.clone()))).replies(), []);
+    assert_ne!(*next.machine.head(), before, "the commit takes the lease");
     next.attach_device(Some("desk"), "camera");
     assert_eq!(next.shown(), [], "another device must not repeat it");
     next.attach_device(Some("phone"), "camera");
@@ -389,7 +410,7 @@ fn g16_the_result_of_a_programs_call_counts_while_its_owner_stops() {
         // What it does not know it leaves to the next one.
         let other = Box::new(SentCall { id: id(7), ..(*sent).clone() });
         let step = bench.command(calling(7, Some(other.clone())));
-        assert_eq!(*step.reply_of(), Reply::CallLeftOpen(Some(other)));
+        assert_eq!(*step.reply_of(), Reply::CallLeftOpen(other));
     }
 }
 
