@@ -194,7 +194,8 @@ async fn g19_an_approval_is_given_at_another_replica() {
     let (mut phone, _) = a.attach_as(&session.as_owner(), surface).await;
     let device = async {
         let asked = phone.until("APPROVAL_REQUEST").await.pop().unwrap();
-        assert_eq!(b.show(&session).await["approvals_pending"], 1);
+        // Its state comes over the bus, and may come after the frame.
+        eventually("pending", async || b.show(&session).await["approvals_pending"] == 1).await;
         let id = asked["approval_id"].as_str().unwrap();
         let path = format!("/v1/sessions/{}/approvals/{id}", session.id);
         let decided = b.post_as_owner(&path, json!({ "approved": true })).await;
