@@ -27,9 +27,24 @@ pub(crate) fn dump(pid: u32, to: &Path) -> u64 {
 /// Whether the bytes are in one of the files below this path. By grep: memory is large, and test code
 /// slow.
 pub(crate) fn is_in(bytes: &[u8], path: &Path) -> bool {
-    let pattern: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    // grep reads lines: a key or a hash in which a byte is a line break is found by its longest part without one.
+    let parts = bytes.split(|byte| *byte == b'\n');
+    let part = parts.max_by_key(|part| part.len()).unwrap_or_default();
+    assert!(part.len() >= 4, "too little to search for");
+    let pattern: String = part.iter().map(|byte| format!("\\x{byte:02x}")).collect();
     let mut grep = std::process::Command::new("grep");
     let found = grep.env("LC_ALL", "C").args(["-raqP", &pattern]).arg(path).status().unwrap();
     assert!(matches!(found.code(), Some(0 | 1)), "{found}");
     found.success()
+}
+
+#[test]
+fn bytes_are_found_also_if_one_of_them_is_a_line_break() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), b"\x00\xff\x01key\n\n-of-bytes\x00\n").unwrap();
+    for (bytes, found) in
+        [(&b"\x01key\n\n-of-bytes\x00"[..], true), (b"-of-bytes", true), (b"-of-words\n", false)]
+    {
+        assert_eq!(is_in(bytes, folder.path()), found, "{bytes:?}");
+    }
 }
