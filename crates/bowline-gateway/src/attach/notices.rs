@@ -138,3 +138,22 @@ impl Notices {
         Some(call)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g11_results_for_calls_that_a_surface_was_not_sent_are_bounded_and_its_own_are_not() {
+        let mut notices = Notices::new(1, false);
+        let (own, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        notices.calls.push(own);
+        for _ in 0..UNSENT {
+            assert_eq!(notices.answered(&other.to_string()), Some(other));
+        }
+        assert_eq!(notices.answered(&other.to_string()), None);
+        assert_eq!(notices.answered(&own.to_string()), Some(own));
+        assert_eq!(notices.answered(&own.to_string()), None, "it has a result already");
+        assert_eq!(notices.answered("no id"), None);
+    }
+}

@@ -149,6 +149,26 @@ async fn g16_a_planned_restart_of_owner_or_edge_loses_no_call_that_a_device_has(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sbp_l5_05_a_device_whose_replica_was_killed_did_not_leave() {
+    let world = Installation::start(RESTARTS);
+    let [_, b, c] = world.clients();
+    let (session, mut phone) = session(&world, 1, 0).await;
+    let asked = asks(b, &session, "camera");
+    let call = phone.until("TOOL_CALL").await;
+    world.replica(0).kill();
+    // The owner has noticed it.
+    eventually("nobody is attached", async || {
+        b.get(&session.path("")).await.body["attached"].as_array().is_some_and(Vec::is_empty)
+    })
+    .await;
+    let mut phone = c.attach(&session, device()).await;
+    let again = phone.until("TOOL_CALL").await;
+    assert_eq!(again["call_id"], call["call_id"]);
+    phone.answer(&again, "a cat").await;
+    assert_eq!(asked.await.unwrap(), "The tool answered: a cat");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g16_a_photo_that_is_taken_while_its_owner_restarts_counts() {
     let world = Installation::without_redis(RESTARTS, "0ms");
     let [_, b, c] = world.clients();
